@@ -1,0 +1,63 @@
+package ledger
+
+import (
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// The types below are what readers of the tables and the API exchange. They
+// stand here because neither may import the other.
+
+// A JobFilter selects jobs, newest first. Zero members select everything.
+type JobFilter struct {
+	State    JobState
+	Kind     string
+	Owner    string
+	Key      string
+	Provider string // the provider that the request names
+	Limit    int    // 1 to MaxPage
+	After    Cursor // the last job of the page before
+}
+
+// An AttemptFilter selects attempts, oldest first. Zero members select
+// everything.
+type AttemptFilter struct {
+	State           AttemptState
+	Provider        string
+	Owner           string
+	RequestedBefore time.Time
+	Limit           int    // 1 to MaxPage
+	After           Cursor // the last attempt of the page before
+}
+
+// MaxPage bounds the rows of one page.
+const MaxPage = 500
+
+// A Cursor is a position in a list. The zero value is its beginning.
+type Cursor struct {
+	At      time.Time
+	Job     uuid.UUID
+	Attempt int // for lists of attempts
+}
+
+// IsZero reports whether the cursor is a list's beginning.
+func (c Cursor) IsZero() bool { return c.At.IsZero() }
+
+// A Rejection is an entry that was not accepted: a row of the rejections table.
+type Rejection struct {
+	Seq      uint64
+	At       time.Time
+	Entry    string // the entry's kind, or its subject if it has none
+	Actor    string
+	Owner    string
+	Key      string
+	Kind     string
+	Provider string
+	Job      uuid.UUID
+	Attempt  int
+	Decision Decision
+	Reason   Reason
+	Detail   string
+	Raw      []byte // the first RejectionRawBytes of a malformed entry
+}
