@@ -1,0 +1,283 @@
+package ledger
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"time"
+)
+
+// consecutiveTries is how many attempts in a row a provider gets at transient
+// failures before a verified one takes its turn.
+const consecutiveTries = 2
+
+// action is what follows when nothing of a job is in flight.
+type action int
+
+const (
+	actStart action = iota + 1
+	actHold
+	actAwaitProof
+	actFail
+)
+
+// plan is the policy's answer to an ending.
+type plan struct {
+	act      action
+	provider string
+	reason   AttemptReason
+	waitMS   int64
+	failure  Failure // with actFail: what the job fails with
+}
+
+// follow decides what comes after an attempt has ended or become unknown,
+// unless the job is settled or another attempt is still at it.
+func (st *step) follow() {
+	if st.job.State.Settled() || st.rest() {
+		return
+	}
+	st.carryOut(st.plan(), false)
+}
+
+// rest brings the job's state in line with the attempts in flight and reports
+// whether there are any.
+func (st *step) rest() bool {
+	unknown := false
+	for _, a := range st.job.Attempts {
+		switch a.State {
+		case AttemptStarting, AttemptRunning:
+			return true
+		case AttemptUnknown:
+			unknown = true
+		}
+	}
+	if unknown && st.job.State != JobUnknown {
+		st.touchJob()
+		st.s.moveJob(st.job, jobLostSight)
+		st.announce()
+	}
+	return unknown
+}
+
+// carryOut does what the plan says; with now set its waiting time is over.
+func (st *step) carryOut(p plan, now bool) {
+	j := st.job
+	st.touchJob()
+	switch {
+	case p.act == actStart && p.waitMS > 0 && !now:
+		st.wait(Backoff, st.e.At.Add(milliseconds(p.waitMS)))
+	case p.act == actStart:
+		st.start(jobStarted, p.provider, p.reason)
+	case p.act == actHold:
+		st.wait(Held, zeroTime)
+	case p.act == actAwaitProof:
+		st.wait(FailoverUnverified, st.e.At.Add(FailoverRecheck))
+	case p.act == actFail:
+		st.s.moveJob(j, jobFailed)
+		j.StateReason, j.DueAt = "", zeroTime
+		j.Failure, j.CompletedAt, j.CompletedSeq = p.failure, st.e.At, st.e.Seq
+		st.announce()
+	}
+}
+
+func (st *step) wait(reason StateReason, due time.Time) {
+	st.s.moveJob(st.job, jobWaits)
+	st.job.StateReason, st.job.DueAt = reason, due
+}
+
+// plan decides from the job's attempts and its kind alone, so that it gives the
+// same answer when a back-off ends as when it began. Only attempts since the
+// latest one that a person started count for what is out: the person knew.
+func (st *step) plan() plan {
+	j, k := st.job, st.kind
+	w := summarize(j.Attempts)
+	switch {
+	case w.last == nil: // scheduled: nothing was tried yet
+		return plan{act: actStart, provider: firstChoice(j, k), reason: Initial}
+	case w.fatal != nil:
+		return plan{act: actFail, failure: w.fatal.Failure}
+	case w.executed != nil && k.Effects == EffectsExternal:
+		return plan{act: actFail, failure: w.executed.Failure}
+	case w.neverRan >= MaxNeverRan || len(j.Attempts) >= MaxAttemptsPerJob:
+		return plan{act: actHold}
+	case w.ran >= k.MaxAttempts:
+		return plan{act: actFail, failure: w.last.Failure}
+	case w.out[w.last.Provider]:
+		return st.failover(w)
+	}
+	provider := w.last.Provider
+	if k.Failover == FailoverVerified && w.streak >= consecutiveTries {
+		if next := st.nextVerified(w); next != "" {
+			provider = next
+		}
+	}
+	return st.startOn(w, provider)
+}
+
+// failover leaves a provider that is out.
+func (st *step) failover(w window) plan {
+	if st.kind.Failover == FailoverNever {
+		return plan{act: actFail, failure: w.last.Failure}
+	}
+	if next := st.nextVerified(w); next != "" {
+		return st.startOn(w, next)
+	}
+	for _, p := range st.kind.Providers {
+		if !w.out[p] {
+			return plan{act: actAwaitProof}
+		}
+	}
+	return plan{act: actFail, failure: w.last.Failure}
+}
+
+// nextVerified returns the first provider after the latest one, in the kind's
+// order and round, that is not out and may start; "" if there is none.
+func (st *step) nextVerified(w window) string {
+	providers := st.kind.Providers
+	from := 0
+	for i, p := range providers {
+		if p == w.last.Provider {
+			from = i
+		}
+	}
+	for i := 1; i < len(providers); i++ {
+		p := providers[(from+i)%len(providers)]
+		if !w.out[p] && st.mayStart(p) {
+			return p
+		}
+	}
+	return ""
+}
+
+// startOn plans a start: at once on a provider that was not tried yet, after
+// the back-off on one that was.
+func (st *step) startOn(w window, provider string) plan {
+	p := plan{act: actStart, provider: provider, reason: Retry}
+	if provider != w.last.Provider {
+		p.reason = Failover
+	}
+	if w.tried[provider] {
+		b := st.kind.Backoff
+		wait := b.wait(w.ended)
+		wait -= jitter(st.job, wait/2)
+		p.waitMS = max(wait, min(w.last.Failure.RetryAfterMS, b.MaxMS))
+	}
+	return p
+}
+
+// jitter returns a number from 0 to most that depends on the job and on how
+// many attempts it has, and on nothing else.
+func jitter(j *Job, most int64) int64 {
+	var seed [20]byte
+	copy(seed[:], j.ID[:])
+	binary.BigEndian.PutUint32(seed[16:], uint32(len(j.Attempts)))
+	sum := sha256.Sum256(seed[:])
+	return int64(binary.BigEndian.Uint64(sum[:8]) % uint64(most+1))
+}
+
+// window sums up the attempts of a job for the policy.
+type window struct {
+	last     *Attempt // the latest that was not cancelled or beaten
+	fatal    *Attempt // one whose failure no provider would avoid
+	executed *Attempt // one that failed after the work was done
+	ran      int      // of the whole job: attempts that count for max_attempts
+	neverRan int      // of the whole job
+	ended    int      // since the latest manual start
+	streak   int      // the latest attempts in a row on last's provider
+	out      map[string]bool
+	tried    map[string]bool
+}
+
+func summarize(attempts []*Attempt) window {
+	w := window{out: map[string]bool{}, tried: map[string]bool{}}
+	from := 0
+	for i, a := range attempts {
+		if a.Reason == Manual && a.State != AttemptCancelled {
+			from = i
+		}
+	}
+	for i, a := range attempts {
+		switch {
+		case a.State.neverRan():
+			w.neverRan++
+		case a.State == AttemptFailed:
+			w.ran++
+		default: // cancelled and superseded attempts say nothing about a provider
+			continue
+		}
+		if i < from {
+			continue
+		}
+		w.add(a)
+	}
+	return w
+}
+
+func (w *window) add(a *Attempt) {
+	w.ended++
+	w.tried[a.Provider] = true
+	if w.last != nil && w.last.Provider == a.Provider {
+		w.streak++
+	} else {
+		w.streak = 1
+	}
+	w.last = a
+	if a.State != AttemptFailed {
+		return
+	}
+	if a.Failure.Executed {
+		w.executed = a
+	}
+	switch a.Failure.Reach {
+	case ReachRequest:
+		w.fatal = a
+	case ReachProvider:
+		w.out[a.Provider] = true
+	}
+}
+
+// hedgeAt returns when the next provider of a race starts too if the one that
+// starts now has brought no result; zero if there is nothing to hedge with.
+func (st *step) hedgeAt(starting string) time.Time {
+	if st.kind.Mode != ModeRace || st.nextHedge(starting) == "" {
+		return zeroTime
+	}
+	return st.e.At.Add(milliseconds(st.kind.HedgeAfterMS))
+}
+
+// nextHedge returns the first provider, in the kind's order, that the race has
+// not used; starting counts as used.
+func (st *step) nextHedge(starting string) string {
+	if len(st.job.Attempts) >= st.kind.MaxAttempts {
+		return ""
+	}
+	used := map[string]bool{starting: true}
+	for _, a := range st.job.Attempts {
+		used[a.Provider] = true
+	}
+	for _, p := range st.kind.Providers {
+		if !used[p] {
+			return p
+		}
+	}
+	return ""
+}
+
+// hedge starts the next verified provider of a race beside those at work.
+func (st *step) hedge() {
+	j := st.job
+	st.touchJob()
+	j.DueAt = zeroTime
+	used := map[string]bool{}
+	for _, a := range j.Attempts {
+		used[a.Provider] = true
+	}
+	if len(j.Attempts) >= st.kind.MaxAttempts {
+		return
+	}
+	for _, p := range st.kind.Providers {
+		if !used[p] && st.mayStart(p) {
+			st.start(jobHedged, p, Hedge)
+			return
+		}
+	}
+}
