@@ -1,0 +1,41 @@
+-- +goose NO TRANSACTION
+-- +goose Up
+-- One row per try. No foreign key to jobs: it would cost a look-up and a row lock for each
+-- attempt, in the hottest path, to repeat what the fold guarantees and `verify` checks.
+CREATE TABLE IF NOT EXISTS ledger_b.attempts (
+    job_id            UUID        NOT NULL,
+    number            INT8        NOT NULL,
+    provider          TEXT        NOT NULL,
+    state             TEXT        NOT NULL,
+    reason            TEXT        NOT NULL,
+    job_version       INT8        NOT NULL,
+    idempotency_key   TEXT,
+    worker            TEXT,
+    claim_hash        BYTEA,
+    start_by          TIMESTAMPTZ,
+    deadline          TIMESTAMPTZ,
+    due_at            TIMESTAMPTZ,
+    requested_at      TIMESTAMPTZ NOT NULL,
+    started_at        TIMESTAMPTZ,
+    unknown_since     TIMESTAMPTZ,
+    finished_at       TIMESTAMPTZ,
+    failure_class     TEXT,
+    failure_message   TEXT,
+    failure_reach     TEXT,
+    executed          BOOL,
+    provider_ref      TEXT,
+    usage             JSONB,
+    completion_digest BYTEA,
+    resolved_at       TIMESTAMPTZ,
+    resolved_by       TEXT,
+    resolution_reason TEXT,
+    start_seq         INT8,
+    seqs              INT8[]      NOT NULL,
+    CONSTRAINT attempts_pkey PRIMARY KEY (job_id, number),
+    CONSTRAINT attempts_number_counts CHECK (number >= 1),
+    CONSTRAINT attempts_state_known CHECK (state IN ('starting', 'running', 'unknown', 'succeeded', 'failed', 'unsent',
+        'superseded', 'expired', 'cancelled')),
+    CONSTRAINT attempts_reason_known CHECK (reason IN ('initial', 'retry', 'failover', 'manual', 'hedge', 'replay')),
+    CONSTRAINT attempts_reach_known CHECK (failure_reach IN ('request', 'provider', 'transient')),
+    CONSTRAINT attempts_end_has_time CHECK (state IN ('starting', 'running', 'unknown') OR finished_at IS NOT NULL)
+);
