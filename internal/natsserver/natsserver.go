@@ -64,6 +64,7 @@ type Options struct {
 // Server is a running server.
 type Server struct {
 	server *server.Server
+	port   int
 
 	stopOnce sync.Once
 	stopped  chan struct{}
@@ -99,6 +100,7 @@ func Start(o Options) (*Server, error) {
 		return nil, fmt.Errorf("start the NATS server on %s:%d with its store in %s: %w", host, o.Port, o.Dir, err)
 	}
 	<-started
+	s.port = ns.Addr().(*net.TCPAddr).Port
 	return s, nil
 }
 
@@ -156,7 +158,7 @@ func (s *Server) awaitReady(timeout time.Duration, fatal <-chan string) error {
 func (s *Server) URL() string { return s.server.ClientURL() }
 
 // Port is the port for clients on 127.0.0.1, useful after asking for any.
-func (s *Server) Port() int { return s.server.Addr().(*net.TCPAddr).Port }
+func (s *Server) Port() int { return s.port }
 
 // MonitorURL is the address of the monitoring endpoint, "" if there is none.
 func (s *Server) MonitorURL() string {

@@ -73,6 +73,7 @@ func (c *child) signal(sig syscall.Signal) {
 // SIGKILL, and waits until it has ended.
 func (c *child) kill() {
 	c.signal(syscall.SIGQUIT)
+	c.signal(syscall.SIGCONT) // a frozen one acts on nothing else
 	select {
 	case <-c.done:
 		return

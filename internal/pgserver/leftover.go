@@ -50,8 +50,10 @@ func (c *cluster) endLeftovers(ctx context.Context) (found bool, err error) {
 		return true, os.Remove(filepath.Join(c.data, "postmaster.pid"))
 	}
 	c.Log.Warn("ending a PostgreSQL that outlived its owner", "pid", pid)
-	if err := syscall.Kill(pid, syscall.SIGQUIT); err != nil && err != syscall.ESRCH {
-		return true, fmt.Errorf("end PostgreSQL process %d, which outlived its owner: %w", pid, err)
+	for _, sig := range []syscall.Signal{syscall.SIGQUIT, syscall.SIGCONT} { // it may be frozen
+		if err := syscall.Kill(pid, sig); err != nil && err != syscall.ESRCH {
+			return true, fmt.Errorf("end PostgreSQL process %d, which outlived its owner: %w", pid, err)
+		}
 	}
 	deadline := time.Now().Add(leftoverTimeout)
 	for processExists(pid) {

@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -47,6 +48,9 @@ type environment struct {
 	nats     lazy[*natsserver.Server]
 
 	janitor *janitor
+
+	mu       sync.Mutex
+	cleanups []func(context.Context) error // run in reverse, before the servers stop
 }
 
 // Main runs a package's tests, stops and removes the shared servers, checks
@@ -54,6 +58,9 @@ type environment struct {
 // a signal ends the process at once; PostgreSQL then ends with it, and a
 // helper process removes the files.
 func Main(m *testing.M) {
+	if options := os.Getenv(natsProcessEnv); options != "" {
+		os.Exit(beNATSProcess(options))
+	}
 	shared.used = true
 	code := m.Run()
 	if err := shared.close(); err != nil {
@@ -74,6 +81,9 @@ func (e *environment) close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), setupTimeout)
 	defer cancel()
 	var errs []error
+	for _, cleanup := range slices.Backward(e.cleanups) {
+		errs = append(errs, cleanup(ctx))
+	}
 	if server := e.nats.started(); server != nil {
 		errs = append(errs, server.Stop(ctx))
 	}
@@ -84,6 +94,12 @@ func (e *environment) close() error {
 		errs = append(errs, os.RemoveAll(dir), e.janitor.dismiss())
 	}
 	return errors.Join(errs...)
+}
+
+func (e *environment) cleanUpWith(cleanup func(context.Context) error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.cleanups = append(e.cleanups, cleanup)
 }
 
 // folder returns a folder for the shared server called name.
