@@ -2,9 +2,11 @@ package ledger
 
 import (
 	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -194,7 +196,7 @@ func decodeVerified(e *Entry) error {
 		case "contract":
 			b.Contract = r.freeText()
 		case "provider_digest":
-			b.ProviderDigest = r.freeText()
+			b.ProviderDigest = r.digest()
 		case "passed":
 			b.Passed, passed = r.bool(), true
 		case "report":
@@ -361,6 +363,17 @@ func decodeDue(e *Entry) error {
 		return err
 	}
 	return required("job", e.Job != uuid.UUID{}, "due", !b.Due.IsZero())
+}
+
+// digest reads a SHA-256 in hex, or "" for none.
+func (r *reader) digest() string {
+	at := r.pos
+	v := r.text()
+	if _, err := hex.DecodeString(v); r.err == nil && v != "" && (err != nil || len(v) != 2*sha256.Size) {
+		r.pos = at
+		r.reject("%s; expected the %d hexadecimal digits of a SHA-256", Quote(v), 2*sha256.Size)
+	}
+	return strings.ToLower(v)
 }
 
 // attempt reads an attempt's number.

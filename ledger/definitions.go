@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"bytes"
 	"slices"
 	"time"
 )
@@ -128,7 +129,7 @@ func (st *step) defineProvider(b *ProviderDefinition) {
 	}
 	row := ProviderRow{
 		Seq: st.e.Seq, At: st.e.At, Actor: b.Actor,
-		Name: b.Name, Type: b.Type, Definition: b.Definition, Digest: b.digest,
+		Name: b.Name, Type: b.Type, Definition: bytes.Clone(b.Definition), Digest: b.digest,
 	}
 	st.s.LoadProvider(row)
 	st.s.changes.Providers = append(st.s.changes.Providers, row)
@@ -141,6 +142,7 @@ func (st *step) verify(b *Verification) {
 		return
 	}
 	row := VerificationRow{Seq: st.e.Seq, At: st.e.At, Verification: *b}
+	row.Report = bytes.Clone(b.Report)
 	st.s.LoadVerification(row)
 	st.s.changes.Verifications = append(st.s.changes.Verifications, row)
 	st.accept()

@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"slices"
 	"time"
@@ -202,7 +203,7 @@ func (a *Attempt) keep(b *Completion) {
 		a.ProviderRef = b.ProviderRef
 	}
 	if b.Usage != nil {
-		a.Usage = b.Usage
+		a.Usage = bytes.Clone(b.Usage) // not the whole entry
 	}
 }
 

@@ -97,3 +97,7 @@ func OutcomeSubject(job string) string { return "outcome." + job }
 // StopSubject returns the subject, without prefix, on which a provider's
 // workers are told to stop an attempt.
 func StopSubject(provider string) string { return "stop." + provider }
+
+// ReplyHeader is the header in which whoever appends an entry names the subject
+// on which the decision is to be published.
+const ReplyHeader = "Ledger-Reply"

@@ -21,7 +21,7 @@ func fill(t *testing.T, conn *pgx.Conn, generation, mark, id string) map[string]
 		`kinds (name, seq, definition, digest, at) VALUES ('%s', 1, '{}', '\x00', now())`,
 		`providers (name, seq, type, definition, digest, at) VALUES ('%s', 1, 'exec', '{}', '\x00', now())`,
 		`provider_verifications (name, seq, kind, provider_digest, passed, at) VALUES ('%s', 1, 'k', '\x00', true, now())`,
-		`checkpoints (shard, seq, chain, effects_seq, epoch, updated_at) VALUES (0, 1, '%s', 0, 1, now())`,
+		`checkpoints (shard, seq, chain, effects_seq, epoch, rules, updated_at) VALUES (0, 1, '%s', 0, 1, 1, now())`,
 	} {
 		exec(t, conn, "INSERT INTO "+generation+"."+fmt.Sprintf(statement, mark))
 	}

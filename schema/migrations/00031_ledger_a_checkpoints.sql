@@ -9,6 +9,7 @@ CREATE TABLE IF NOT EXISTS ledger_a.checkpoints (
     chain_prev  BYTEA,
     effects_seq INT8        NOT NULL,
     epoch       INT8        NOT NULL,
+    rules       INT8        NOT NULL,
     token       UUID,
     updated_at  TIMESTAMPTZ NOT NULL,
     CONSTRAINT checkpoints_pkey PRIMARY KEY (shard),

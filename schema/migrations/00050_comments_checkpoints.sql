@@ -10,6 +10,7 @@ COMMENT ON COLUMN ledger_a.checkpoints.chain IS 'Hash chain over the stream up t
 COMMENT ON COLUMN ledger_a.checkpoints.chain_prev IS 'Hash chain before the entry at seq, so that this entry alone can be hashed again and compared. NULL: seq is 0.';
 COMMENT ON COLUMN ledger_a.checkpoints.effects_seq IS 'Up to here the effects (starts and answers) are known to be done. Those of the entries after it up to seq are performed again on start and take-over.';
 COMMENT ON COLUMN ledger_a.checkpoints.epoch IS 'active.epoch under which the writer works. A switch of generations raises it and fences every older writer.';
+COMMENT ON COLUMN ledger_a.checkpoints.rules IS 'Version of the fold''s rules that holds at seq; 0 before the first rules.set.';
 COMMENT ON COLUMN ledger_a.checkpoints.token IS 'Random token of the last writer, by which it recognises its own commit after an ambiguous answer. NULL: never written by a projector.';
 COMMENT ON COLUMN ledger_a.checkpoints.updated_at IS 'When the checkpoint moved, by the writer''s clock. For people: nothing decides by it.';
 
@@ -20,6 +21,7 @@ COMMENT ON COLUMN ledger_b.checkpoints.chain IS 'Hash chain over the stream up t
 COMMENT ON COLUMN ledger_b.checkpoints.chain_prev IS 'Hash chain before the entry at seq, so that this entry alone can be hashed again and compared. NULL: seq is 0.';
 COMMENT ON COLUMN ledger_b.checkpoints.effects_seq IS 'Up to here the effects (starts and answers) are known to be done. Those of the entries after it up to seq are performed again on start and take-over.';
 COMMENT ON COLUMN ledger_b.checkpoints.epoch IS 'active.epoch under which the writer works. A switch of generations raises it and fences every older writer.';
+COMMENT ON COLUMN ledger_b.checkpoints.rules IS 'Version of the fold''s rules that holds at seq; 0 before the first rules.set.';
 COMMENT ON COLUMN ledger_b.checkpoints.token IS 'Random token of the last writer, by which it recognises its own commit after an ambiguous answer. NULL: never written by a projector.';
 COMMENT ON COLUMN ledger_b.checkpoints.updated_at IS 'When the checkpoint moved, by the writer''s clock. For people: nothing decides by it.';
 
@@ -30,5 +32,6 @@ COMMENT ON COLUMN ledger.checkpoints.chain IS 'Hash chain over the stream up to 
 COMMENT ON COLUMN ledger.checkpoints.chain_prev IS 'Hash chain before the entry at seq, so that this entry alone can be hashed again and compared. NULL: seq is 0.';
 COMMENT ON COLUMN ledger.checkpoints.effects_seq IS 'Up to here the effects (starts and answers) are known to be done. Those of the entries after it up to seq are performed again on start and take-over.';
 COMMENT ON COLUMN ledger.checkpoints.epoch IS 'active.epoch under which the writer works. A switch of generations raises it and fences every older writer.';
+COMMENT ON COLUMN ledger.checkpoints.rules IS 'Version of the fold''s rules that holds at seq; 0 before the first rules.set.';
 COMMENT ON COLUMN ledger.checkpoints.token IS 'Random token of the last writer, by which it recognises its own commit after an ambiguous answer. NULL: never written by a projector.';
 COMMENT ON COLUMN ledger.checkpoints.updated_at IS 'When the checkpoint moved, by the writer''s clock. For people: nothing decides by it.';

@@ -1,0 +1,101 @@
+package projector
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"jobledger/ledger"
+)
+
+// Bounds of the clock.
+const (
+	clockPeriod = 500 * time.Millisecond
+	clockRows   = 1000
+	// clockAhead bounds the due times that are appended at a time.
+	clockAhead = 64
+	// A due time that was said and still stands there is said again after
+	// clockFirst, then ever more rarely up to clockMost: the fold may be behind.
+	clockFirst = 2 * time.Second
+	clockMost  = time.Minute
+)
+
+// clock looks for due rows and says so in the stream. It decides nothing: the
+// fold compares the due time with the timestamp that the entry gets there. So a
+// machine whose clock jumps ahead expires nothing by itself.
+type clock struct {
+	store    *Store
+	appender Appender
+	log      *slog.Logger
+	said     map[DueRow]saying
+}
+
+// saying is when a due time may be said again, and how long to wait after that.
+type saying struct {
+	again time.Time
+	wait  time.Duration
+}
+
+func (c *clock) run(ctx context.Context) error {
+	tick := time.NewTicker(clockPeriod)
+	defer tick.Stop()
+	c.said = map[DueRow]saying{}
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+		if err := c.look(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// look says what is due now. Only the database is needed to go on: an append
+// that fails is tried again at a later look.
+func (c *clock) look(ctx context.Context) error {
+	now := time.Now()
+	rows, err := c.store.DueRows(ctx, now, clockRows)
+	if err != nil {
+		return err
+	}
+	due := c.choose(rows, now)
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(clockAhead)
+	for _, r := range due {
+		g.Go(func() error {
+			ctx, cancel := context.WithTimeout(ctx, appendTimeout)
+			defer cancel()
+			b := ledger.Due{Job: r.Job, Attempt: r.Attempt, Due: r.Due}
+			if _, err := c.appender.Append(ctx, b.Message()); err != nil {
+				c.log.Warn("a due time was not appended; it will be said again", "job", r.Job, "attempt", r.Attempt, "error", err)
+			}
+			return nil
+		})
+	}
+	return g.Wait()
+}
+
+// choose returns the rows to say now and forgets those that are handled.
+func (c *clock) choose(rows []DueRow, now time.Time) []DueRow {
+	seen := make(map[DueRow]saying, len(rows))
+	var due []DueRow
+	for _, r := range rows {
+		s, before := c.said[r]
+		switch {
+		case !before:
+			s = saying{now.Add(clockFirst), clockFirst}
+			due = append(due, r)
+		case now.After(s.again):
+			s.wait = min(2*s.wait, clockMost)
+			s.again = now.Add(s.wait)
+			due = append(due, r)
+		}
+		seen[r] = s
+	}
+	c.said = seen
+	return due
+}

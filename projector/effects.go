@@ -1,0 +1,128 @@
+package projector
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/sync/errgroup"
+
+	"jobledger/ledger"
+)
+
+// An Appender makes an entry durable: it returns its sequence, or an error
+// after which the entry may or may not be stored.
+type Appender interface {
+	Append(ctx context.Context, m ledger.Message) (seq uint64, err error)
+}
+
+// Bounds of the effects.
+const (
+	// startsAhead bounds the starts that are appended at a time.
+	startsAhead = 512
+	// appendTimeout bounds one try at a start; it is tried until it succeeds.
+	appendTimeout = 30 * time.Second
+)
+
+// effects carries out what the fold asked for. Everything it does may be done
+// twice: starts carry message ids and are claimed through the fold, answers and
+// announcements are best effort.
+type effects struct {
+	nc       *nats.Conn
+	stream   jetstream.Stream
+	prefix   string // of the ledger's subjects, with the dot
+	appender Appender
+	log      *slog.Logger
+}
+
+// perform carries out the effects of one batch and returns when the starts are
+// durable. It gives up only with ctx.
+func (f *effects) perform(ctx context.Context, answers []answer, list []ledger.Effect) error {
+	f.answer(answers)
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(startsAhead)
+	for i := range list {
+		e := &list[i]
+		if e.Kind == ledger.StartAttempt {
+			g.Go(func() error { return f.start(ctx, e) })
+			continue
+		}
+		f.publish(f.message(e))
+	}
+	return g.Wait()
+}
+
+// answer publishes decisions. Whoever waits repeats its entry if none comes.
+func (f *effects) answer(answers []answer) {
+	for i := range answers {
+		a := &answers[i]
+		f.publish(a.reply, a.answer.AppendJSON(make([]byte, 0, 256)))
+	}
+}
+
+func (f *effects) message(e *ledger.Effect) (subject string, data []byte) {
+	if e.Kind == ledger.StopAttempt {
+		return f.prefix + ledger.StopSubject(e.Provider), ledger.AppendStopJSON(nil, e.Job, e.Attempt)
+	}
+	return f.prefix + ledger.OutcomeSubject(e.Job.String()), e.Outcome.AppendJSON(nil)
+}
+
+func (f *effects) publish(subject string, data []byte) {
+	if err := f.nc.Publish(subject, data); err != nil {
+		f.log.Debug("a best-effort message was not published", "subject", subject, "error", err)
+	}
+}
+
+// start appends an attempt's start, and tries until that succeeds: an accepted
+// attempt that nobody hears of would stay starting for ever.
+func (f *effects) start(ctx context.Context, e *ledger.Effect) error {
+	wait := 50 * time.Millisecond
+	for {
+		err := f.tryStart(ctx, e)
+		var wrong *StreamError
+		if err == nil || errors.As(err, &wrong) || ctx.Err() != nil {
+			return err
+		}
+		f.log.Warn("an attempt's start was not appended", "job", e.Job, "attempt", e.Attempt, "error", err, "retry_in", wait)
+		if err := pause(ctx, wait); err != nil {
+			return err
+		}
+		wait = min(2*wait, 2*time.Second)
+	}
+}
+
+func (f *effects) tryStart(ctx context.Context, e *ledger.Effect) error {
+	ctx, cancel := context.WithTimeout(ctx, appendTimeout)
+	defer cancel()
+	if e.Start.Input == nil {
+		input, err := f.input(ctx, e.RequestSeq)
+		if err != nil {
+			return err
+		}
+		e.Start.Input = input
+	}
+	_, err := f.appender.Append(ctx, e.Start.Message())
+	return err
+}
+
+// input fetches a job's input from the entry that requested it: the tables hold
+// it only as JSONB, which is not what the producer wrote.
+func (f *effects) input(ctx context.Context, seq uint64) ([]byte, error) {
+	m, err := f.stream.GetMsg(ctx, seq)
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return nil, gap(seq-1, seq+1)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("fetch the request at sequence %d: %w", seq, err)
+	}
+	e := ledger.Decode(m.Sequence, m.Time, m.Subject[len(f.prefix):], m.Data)
+	r, ok := e.Body.(*ledger.Request)
+	if !ok {
+		return nil, wrongChain(seq)
+	}
+	return r.Input, nil
+}

@@ -1,0 +1,324 @@
+package projector
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"jobledger/ledger"
+)
+
+// The columns that the fold needs; input and result stay in the tables.
+const (
+	jobsSelect = "t.id, t.owner_id, t.idempotency_key, t.kind, t.kind_seq, t.fingerprint, t.provider, t.state," +
+		" t.state_reason, t.version, t.completed_by, t.failure_class, t.failure_message, t.failure_executed, t.run_at," +
+		" t.created_at, t.updated_at, t.completed_at, t.cancelled_at, t.cancelled_by, t.due_at, t.requested_seq," +
+		" t.completed_seq, t.seqs"
+	attemptsSelect = "t.job_id, t.number, t.provider, t.state, t.reason, t.job_version, t.idempotency_key, t.worker," +
+		" t.claim_hash, t.start_by, t.deadline, t.due_at, t.requested_at, t.started_at, t.unknown_since, t.finished_at," +
+		" t.failure_class, t.failure_message, t.failure_reach, t.executed, t.provider_ref, t.usage, t.completion_digest," +
+		" t.resolved_at, t.resolved_by, t.resolution_reason, t.start_seq, t.seqs"
+)
+
+// opt scans a nullable column: NULL gives the zero value.
+type opt[T any] struct{ v *T }
+
+// nullable returns a destination that leaves the zero value in v for NULL.
+func nullable[T any](v *T) *opt[T] { return &opt[T]{v} }
+
+// scanner adapts a list of destinations in which an opt may stand.
+func scanInto(row pgx.CollectableRow, dest ...any) error {
+	hold := make([]func(), 0, len(dest))
+	for i, d := range dest {
+		if o, ok := d.(interface{ pointer() (any, func()) }); ok {
+			p, take := o.pointer()
+			dest[i] = p
+			hold = append(hold, take)
+		}
+	}
+	if err := row.Scan(dest...); err != nil {
+		return err
+	}
+	for _, take := range hold {
+		take()
+	}
+	return nil
+}
+
+func (o *opt[T]) pointer() (any, func()) {
+	var p *T
+	return &p, func() {
+		if p != nil {
+			*o.v = *p
+		}
+	}
+}
+
+// digestInto scans a bytea into a digest; NULL gives the zero digest.
+type digestInto struct{ d *ledger.Digest }
+
+func (o digestInto) pointer() (any, func()) {
+	var b []byte
+	return &b, func() { copy(o.d[:], b) }
+}
+
+// seqsInto scans an array of int8.
+type seqsInto struct{ s *[]uint64 }
+
+func (o seqsInto) pointer() (any, func()) {
+	var list []int64
+	return &list, func() {
+		seqs := make([]uint64, len(list))
+		for i, v := range list {
+			seqs[i] = uint64(v)
+		}
+		*o.s = seqs
+	}
+}
+
+// timeInto scans a timestamptz, in UTC; NULL gives the zero time.
+type timeInto struct{ t *time.Time }
+
+func (o timeInto) pointer() (any, func()) {
+	var p *time.Time
+	return &p, func() {
+		if p != nil {
+			*o.t = p.UTC()
+		}
+	}
+}
+
+func jobDestinations(j *ledger.Job) []any {
+	return []any{
+		&j.ID, &j.Owner, &j.Key, &j.Kind, &j.KindSeq, digestInto{&j.Fingerprint}, nullable(&j.Provider), &j.State,
+		nullable(&j.StateReason), &j.Version, nullable(&j.CompletedBy), nullable(&j.Failure.Class),
+		nullable(&j.Failure.Message), nullable(&j.Failure.Executed), timeInto{&j.RunAt}, timeInto{&j.CreatedAt},
+		timeInto{&j.UpdatedAt}, timeInto{&j.CompletedAt}, timeInto{&j.CancelledAt}, nullable(&j.CancelledBy),
+		timeInto{&j.DueAt}, &j.RequestedSeq, nullable(&j.CompletedSeq), seqsInto{&j.Seqs},
+	}
+}
+
+func attemptDestinations(a *ledger.Attempt) []any {
+	return []any{
+		&a.Job, &a.Number, &a.Provider, &a.State, &a.Reason, &a.JobVersion, nullable(&a.Key), nullable(&a.Worker),
+		digestInto{&a.ClaimHash}, timeInto{&a.StartBy}, timeInto{&a.Deadline}, timeInto{&a.DueAt},
+		timeInto{&a.RequestedAt}, timeInto{&a.StartedAt}, timeInto{&a.UnknownSince}, timeInto{&a.FinishedAt},
+		nullable(&a.Failure.Class), nullable(&a.Failure.Message), nullable(&a.Failure.Reach),
+		nullable(&a.Failure.Executed), nullable(&a.ProviderRef), (*[]byte)(&a.Usage), digestInto{&a.Completion},
+		timeInto{&a.ResolvedAt}, nullable(&a.ResolvedBy), nullable(&a.ResolvedReason), nullable(&a.StartSeq),
+		seqsInto{&a.Seqs},
+	}
+}
+
+func scanJob(row pgx.CollectableRow) (*ledger.Job, error) {
+	j := &ledger.Job{}
+	return j, scanInto(row, jobDestinations(j)...)
+}
+
+func scanAttempt(row pgx.CollectableRow) (*ledger.Attempt, error) {
+	a := &ledger.Attempt{}
+	return a, scanInto(row, attemptDestinations(a)...)
+}
+
+// Load puts the stored jobs with the given ids, and their attempts, into the
+// state, and notes which are not stored. Two queries, whatever their number.
+func (s *Store) Load(ctx context.Context, state *ledger.State, ids []uuid.UUID) error {
+	ctx, cancel := context.WithTimeout(ctx, commitTimeout)
+	defer cancel()
+	rows, err := s.pool.Query(ctx, s.sql.loadJobs, ids)
+	if err != nil {
+		return fmt.Errorf("load %d jobs: %w", len(ids), err)
+	}
+	jobs, err := pgx.CollectRows(rows, scanJob)
+	if err != nil {
+		return fmt.Errorf("load %d jobs: %w", len(ids), err)
+	}
+	if len(jobs) > 0 {
+		if err := s.loadAttempts(ctx, jobs); err != nil {
+			return err
+		}
+	}
+	for _, j := range jobs {
+		state.Load(j)
+	}
+	for _, id := range ids {
+		if !state.Knows(id) {
+			state.LoadAbsent(id)
+		}
+	}
+	return nil
+}
+
+func (s *Store) loadAttempts(ctx context.Context, jobs []*ledger.Job) error {
+	ids := make([]uuid.UUID, len(jobs))
+	byID := make(map[uuid.UUID]*ledger.Job, len(jobs))
+	for i, j := range jobs {
+		ids[i], byID[j.ID] = j.ID, j
+	}
+	rows, err := s.pool.Query(ctx, s.sql.loadAttempts, ids)
+	if err != nil {
+		return fmt.Errorf("load the attempts of %d jobs: %w", len(ids), err)
+	}
+	attempts, err := pgx.CollectRows(rows, scanAttempt)
+	if err != nil {
+		return fmt.Errorf("load the attempts of %d jobs: %w", len(ids), err)
+	}
+	for _, a := range attempts {
+		j := byID[a.Job]
+		j.Attempts = append(j.Attempts, a)
+	}
+	return nil
+}
+
+// A Checkpoint is how far a shard has come in the stored tables.
+type Checkpoint struct {
+	Shard      int
+	Pos        Position
+	EffectsSeq uint64
+	Rules      int
+	Token      uuid.UUID // of the last writer
+}
+
+// Checkpoints reads the checkpoints of all shards, by shard. With settle set it
+// waits for transactions that hold one, so that what it reads is the truth
+// after a commit whose answer was lost.
+func (s *Store) Checkpoints(ctx context.Context, settle bool) ([]Checkpoint, error) {
+	ctx, cancel := context.WithTimeout(ctx, commitTimeout)
+	defer cancel()
+	sql := "SELECT c.shard, c.seq, c.chain, c.chain_prev, c.effects_seq, c.rules, c.token, c.epoch FROM " +
+		s.generation + ".checkpoints AS c ORDER BY c.shard"
+	if settle {
+		sql += " FOR UPDATE"
+	}
+	var list []Checkpoint
+	err := pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{}, func(tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, sql)
+		if err != nil {
+			return err
+		}
+		list, err = pgx.CollectRows(rows, s.scanCheckpoint)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read the checkpoints: %w", err)
+	}
+	for i, c := range list {
+		if c.Shard != i {
+			return nil, fmt.Errorf("checkpoint %d of generation %s is missing", i, s.generation)
+		}
+	}
+	if len(list) == 0 {
+		return nil, fmt.Errorf("generation %s has no checkpoints; run jobledger init", s.generation)
+	}
+	return list, nil
+}
+
+func (s *Store) scanCheckpoint(row pgx.CollectableRow) (Checkpoint, error) {
+	var c Checkpoint
+	var chain, prev []byte
+	var epoch int64
+	err := scanInto(row, &c.Shard, &c.Pos.Seq, &chain, &prev, &c.EffectsSeq, &c.Rules, nullable(&c.Token), &epoch)
+	if err != nil {
+		return c, err
+	}
+	if epoch != s.epoch {
+		return c, fmt.Errorf("%w: the generation is at epoch %d, this writer at %d", ErrOtherWriter, epoch, s.epoch)
+	}
+	copy(c.Pos.Chain[:], chain)
+	copy(c.Pos.Prev[:], prev)
+	return c, nil
+}
+
+// LoadDefinitions puts into the state what was defined up to and with the
+// sequence upTo, in the order of the stream. Another shard may have stored
+// later ones already.
+func (s *Store) LoadDefinitions(ctx context.Context, state *ledger.State, upTo uint64) error {
+	ctx, cancel := context.WithTimeout(ctx, commitTimeout)
+	defer cancel()
+	from := func(cols, table string) string {
+		return "SELECT " + cols + " FROM " + s.generation + "." + table + " AS t WHERE t.seq <= $1 ORDER BY t.seq"
+	}
+	err := each(ctx, s.pool, from("t.seq, t.at, t.actor, t.definition", "kinds"), upTo, func(row pgx.CollectableRow) error {
+		var r ledger.KindRow
+		var definition []byte
+		if err := scanInto(row, &r.Seq, timeInto{&r.At}, nullable(&r.Actor), &definition); err != nil {
+			return err
+		}
+		var err error
+		if r.Kind, err = ledger.ParseKind(definition); err != nil {
+			return fmt.Errorf("the definition of a kind at sequence %d: %w", r.Seq, err)
+		}
+		r.Digest = r.Kind.Digest()
+		state.LoadKind(r)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	err = each(ctx, s.pool, from("t.seq, t.at, t.actor, t.name, t.type, t.definition, t.digest", "providers"), upTo, func(row pgx.CollectableRow) error {
+		var r ledger.ProviderRow
+		if err := scanInto(row, &r.Seq, timeInto{&r.At}, nullable(&r.Actor), &r.Name, &r.Type, &r.Definition, digestInto{&r.Digest}); err != nil {
+			return err
+		}
+		state.LoadProvider(r)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return each(ctx, s.pool, from("t.seq, t.at, t.actor, t.name, t.kind, t.contract, t.provider_digest, t.passed, t.report, t.expires_at", "provider_verifications"), upTo, func(row pgx.CollectableRow) error {
+		var r ledger.VerificationRow
+		var digest []byte
+		if err := scanInto(row, &r.Seq, timeInto{&r.At}, nullable(&r.Actor), &r.Provider, &r.Kind, nullable(&r.Contract), &digest, &r.Passed, &r.Report, timeInto{&r.ExpiresAt}); err != nil {
+			return err
+		}
+		r.ProviderDigest = fmt.Sprintf("%x", digest)
+		state.LoadVerification(r)
+		return nil
+	})
+}
+
+// querier is a pool or a transaction.
+type querier interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+}
+
+func each(ctx context.Context, q querier, sql string, arg any, visit func(pgx.CollectableRow) error) error {
+	rows, err := q.Query(ctx, sql, arg)
+	if err != nil {
+		return fmt.Errorf("read definitions: %w", err)
+	}
+	_, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (struct{}, error) { return struct{}{}, visit(row) })
+	if err != nil {
+		return fmt.Errorf("read definitions: %w", err)
+	}
+	return nil
+}
+
+// A DueRow is something that the clock must say is due.
+type DueRow struct {
+	Job     uuid.UUID
+	Attempt int
+	Due     time.Time
+}
+
+// DueRows returns at most limit rows that are due at the given time.
+func (s *Store) DueRows(ctx context.Context, at time.Time, limit int) ([]DueRow, error) {
+	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
+	defer cancel()
+	rows, err := s.pool.Query(ctx, s.sql.dueRows, at, limit)
+	if err != nil {
+		return nil, fmt.Errorf("look for what is due: %w", err)
+	}
+	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (DueRow, error) {
+		var d DueRow
+		return d, scanInto(row, &d.Job, &d.Attempt, timeInto{&d.Due})
+	})
+	if err != nil {
+		return nil, fmt.Errorf("look for what is due: %w", err)
+	}
+	return list, nil
+}

@@ -1,0 +1,216 @@
+package projector
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"jobledger/ledger"
+)
+
+// Queries reads the live generation through the views of the schema ledger. It
+// never writes.
+type Queries struct {
+	pool *pgxpool.Pool
+}
+
+// NewQueries returns Queries on a pool, which they do not close.
+func NewQueries(pool *pgxpool.Pool) *Queries { return &Queries{pool} }
+
+// jobsView selects what readers see of a job, input and result included.
+const jobsView = "SELECT " + jobsSelect + ", t.input, t.result FROM ledger.jobs AS t"
+
+func scanWholeJob(row pgx.CollectableRow) (*ledger.Job, error) {
+	j := &ledger.Job{}
+	return j, scanInto(row, append(jobDestinations(j), &j.Input, &j.Result)...)
+}
+
+// Job returns the job with its attempts, input and result, or nil if there is
+// none.
+func (q *Queries) Job(ctx context.Context, id uuid.UUID) (*ledger.Job, error) {
+	jobs, err := collect(ctx, q, "read a job", scanWholeJob, jobsView+" WHERE t.id = $1", id)
+	if err != nil || len(jobs) == 0 {
+		return nil, err
+	}
+	return jobs[0], q.addAttempts(ctx, jobs)
+}
+
+// Jobs returns a page of jobs, newest first, with their attempts.
+func (q *Queries) Jobs(ctx context.Context, f ledger.JobFilter) ([]*ledger.Job, error) {
+	var w where
+	w.equal("t.state", string(f.State))
+	w.equal("t.kind", f.Kind)
+	w.equal("t.owner_id", f.Owner)
+	w.equal("t.idempotency_key", f.Key)
+	w.equal("t.provider", f.Provider)
+	if !f.After.IsZero() {
+		w.add("(t.created_at, t.id) < (" + w.arg(f.After.At) + ", " + w.arg(f.After.Job) + ")")
+	}
+	sql := jobsView + w.String() + " ORDER BY t.created_at DESC, t.id DESC LIMIT " + w.arg(pageSize(f.Limit))
+	jobs, err := collect(ctx, q, "list jobs", scanWholeJob, sql, w.args...)
+	if err != nil || len(jobs) == 0 {
+		return nil, err
+	}
+	return jobs, q.addAttempts(ctx, jobs)
+}
+
+// Attempts returns a page of attempts, oldest first.
+func (q *Queries) Attempts(ctx context.Context, f ledger.AttemptFilter) ([]*ledger.Attempt, error) {
+	var w where
+	w.equal("t.state", string(f.State))
+	w.equal("t.provider", f.Provider)
+	if f.Owner != "" {
+		w.add("t.job_id IN (SELECT j.id FROM ledger.jobs AS j WHERE j.owner_id = " + w.arg(f.Owner) + ")")
+	}
+	if !f.RequestedBefore.IsZero() {
+		w.add("t.requested_at < " + w.arg(f.RequestedBefore))
+	}
+	if !f.After.IsZero() {
+		w.add("(t.requested_at, t.job_id, t.number) > (" + w.arg(f.After.At) + ", " + w.arg(f.After.Job) + ", " + w.arg(f.After.Attempt) + ")")
+	}
+	sql := "SELECT " + attemptsSelect + " FROM ledger.attempts AS t" + w.String() +
+		" ORDER BY t.requested_at, t.job_id, t.number LIMIT " + w.arg(pageSize(f.Limit))
+	return collect(ctx, q, "list attempts", scanAttempt, sql, w.args...)
+}
+
+// Rejections returns the latest rejections, newest first; job selects those of
+// one job unless it is the zero UUID.
+func (q *Queries) Rejections(ctx context.Context, job uuid.UUID, before uint64, limit int) ([]*ledger.Rejection, error) {
+	var w where
+	if job != (uuid.UUID{}) {
+		w.add("t.job_id = " + w.arg(job))
+	}
+	if before > 0 {
+		w.add("t.seq < " + w.arg(int64(before)))
+	}
+	sql := "SELECT t.seq, t.at, t.entry, t.actor, t.owner_id, t.idempotency_key, t.kind, t.provider, t.job_id, t.attempt," +
+		" t.decision, t.reason, t.detail, t.raw FROM ledger.rejections AS t" + w.String() +
+		" ORDER BY t.seq DESC LIMIT " + w.arg(pageSize(limit))
+	return collect(ctx, q, "list rejections", scanRejection, sql, w.args...)
+}
+
+func scanRejection(row pgx.CollectableRow) (*ledger.Rejection, error) {
+	r := &ledger.Rejection{}
+	return r, scanInto(row, &r.Seq, timeInto{&r.At}, &r.Entry, nullable(&r.Actor), nullable(&r.Owner), nullable(&r.Key),
+		nullable(&r.Kind), nullable(&r.Provider), nullable(&r.Job), nullable(&r.Attempt), &r.Decision, &r.Reason,
+		nullable(&r.Detail), &r.Raw)
+}
+
+// Kind returns the definition of a kind that holds now, or nil.
+func (q *Queries) Kind(ctx context.Context, name string) (*ledger.Kind, error) {
+	kinds, err := q.kinds(ctx, " WHERE t.name = $1 ORDER BY t.seq DESC LIMIT 1", name)
+	if err != nil || len(kinds) == 0 {
+		return nil, err
+	}
+	return &kinds[0].Kind, nil
+}
+
+// Kinds returns the definitions that hold now, by name.
+func (q *Queries) Kinds(ctx context.Context) ([]*ledger.KindRow, error) {
+	return q.kinds(ctx, " WHERE t.seq = (SELECT max(u.seq) FROM ledger.kinds AS u WHERE u.name = t.name) ORDER BY t.name")
+}
+
+func (q *Queries) kinds(ctx context.Context, rest string, args ...any) ([]*ledger.KindRow, error) {
+	scan := func(row pgx.CollectableRow) (*ledger.KindRow, error) {
+		r := &ledger.KindRow{}
+		var definition []byte
+		if err := scanInto(row, &r.Seq, timeInto{&r.At}, nullable(&r.Actor), &definition); err != nil {
+			return nil, err
+		}
+		var err error
+		r.Kind, err = ledger.ParseKind(definition)
+		return r, err
+	}
+	return collect(ctx, q, "read kinds", scan, "SELECT t.seq, t.at, t.actor, t.definition FROM ledger.kinds AS t"+rest, args...)
+}
+
+// Applied returns the sequence up to which the job's shard is in the tables.
+func (q *Queries) Applied(ctx context.Context, job uuid.UUID) (uint64, error) {
+	points, err := q.Checkpoints(ctx)
+	if err != nil {
+		return 0, err
+	}
+	return points[jobShard(job, len(points))], nil
+}
+
+// Checkpoints returns the sequences up to which the shards are in the tables.
+func (q *Queries) Checkpoints(ctx context.Context) ([]uint64, error) {
+	scan := func(row pgx.CollectableRow) (uint64, error) {
+		var seq uint64
+		return seq, row.Scan(&seq)
+	}
+	points, err := collect(ctx, q, "read the checkpoints", scan, "SELECT c.seq FROM ledger.checkpoints AS c ORDER BY c.shard")
+	if err == nil && len(points) == 0 {
+		return nil, errors.New("the live generation has no checkpoints; run jobledger init")
+	}
+	return points, err
+}
+
+func (q *Queries) addAttempts(ctx context.Context, jobs []*ledger.Job) error {
+	ids := make([]uuid.UUID, len(jobs))
+	byID := make(map[uuid.UUID]*ledger.Job, len(jobs))
+	for i, j := range jobs {
+		ids[i], byID[j.ID] = j.ID, j
+	}
+	attempts, err := collect(ctx, q, "read attempts", scanAttempt, "SELECT "+attemptsSelect+
+		" FROM ledger.attempts AS t WHERE t.job_id = ANY($1) ORDER BY t.job_id, t.number", ids)
+	for _, a := range attempts {
+		j := byID[a.Job]
+		j.Attempts = append(j.Attempts, a)
+	}
+	return err
+}
+
+func collect[T any](ctx context.Context, q *Queries, what string, scan pgx.RowToFunc[T], sql string, args ...any) ([]T, error) {
+	ctx, cancel := context.WithTimeout(ctx, commitTimeout)
+	defer cancel()
+	rows, err := q.pool.Query(ctx, sql, args...)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", what, err)
+	}
+	list, err := pgx.CollectRows(rows, scan)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", what, err)
+	}
+	return list, nil
+}
+
+func pageSize(limit int) int {
+	if limit < 1 || limit > ledger.MaxPage {
+		return ledger.MaxPage
+	}
+	return limit
+}
+
+// where builds a WHERE clause with numbered parameters.
+type where struct {
+	conds []string
+	args  []any
+}
+
+func (w *where) arg(v any) string {
+	w.args = append(w.args, v)
+	return "$" + strconv.Itoa(len(w.args))
+}
+
+func (w *where) add(cond string) { w.conds = append(w.conds, cond) }
+
+// equal adds a condition unless the value is "".
+func (w *where) equal(column, v string) {
+	if v != "" {
+		w.add(column + " = " + w.arg(v))
+	}
+}
+
+func (w *where) String() string {
+	if len(w.conds) == 0 {
+		return ""
+	}
+	return " WHERE " + strings.Join(w.conds, " AND ")
+}

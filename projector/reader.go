@@ -1,0 +1,343 @@
+package projector
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"jobledger/ledger"
+)
+
+// Bounds of the reader.
+const (
+	chunkEntries = 1000
+	chunkBytes   = 4 << 20
+	// pullMessages and pullBytes bound what the server sends ahead.
+	pullMessages = 4 * chunkEntries
+	pullBytes    = 16 << 20
+	// chunkAhead is how many chunks wait for a shard.
+	chunkAhead = 2
+	// fetchTimeout bounds one request to the stream.
+	fetchTimeout = 5 * time.Second
+	// readerExpiry is when the server forgets a reader that went away.
+	readerExpiry = 30 * time.Second
+	// maxReplySubject bounds the subject of a reply, in bytes.
+	maxReplySubject = 256
+)
+
+// An item is an entry on its way to a shard.
+type item struct {
+	entry *ledger.Entry
+	reply string // where its decision is to be published, "" for nowhere
+}
+
+// A chunk is what the reader hands to a shard: its entries among those up to
+// pos. Entries of other shards are left out, but pos has passed them.
+type chunk struct {
+	items []item
+	bytes int
+	pos   Position
+}
+
+// A reader reads the stream in order from a position, checks that no entry is
+// missing, computes the chain, decodes, and hands the entries to their shards.
+type reader struct {
+	stream jetstream.Stream
+	prefix string // of the ledger's subjects, with the dot
+	inbox  string // what a reply's subject must start with, with the dot
+	log    *slog.Logger
+	pos    Position
+	shards []chan chunk
+	// marks are the shards' checkpoints: a shard gets only what comes after its
+	// own, and the chain must agree at each.
+	marks []Position
+}
+
+// run reads until ctx ends or the stream turns out to be wrong. A lost
+// connection or consumer is not an error: the reader makes a new consumer and
+// checks that the stream is still the same.
+func (r *reader) run(ctx context.Context) error {
+	wait := 50 * time.Millisecond
+	for {
+		from := r.pos.Seq
+		err := r.session(ctx)
+		var wrong *StreamError
+		if ctx.Err() != nil || errors.As(err, &wrong) {
+			return err
+		}
+		if r.pos.Seq > from {
+			wait = 50 * time.Millisecond
+		}
+		r.log.Warn("reading the stream was interrupted", "after", r.pos.Seq, "error", err, "retry_in", wait)
+		if err := pause(ctx, wait); err != nil {
+			return err
+		}
+		wait = min(2*wait, 2*time.Second)
+	}
+}
+
+// session checks the stream, makes a consumer and reads until that breaks.
+func (r *reader) session(ctx context.Context) error {
+	if err := checkPosition(ctx, r.stream, r.prefix, r.pos); err != nil {
+		return err
+	}
+	cons, err := r.consumer(ctx)
+	if err != nil {
+		return err
+	}
+	msgs := make(chan jetstream.Msg, chunkEntries)
+	broken := make(chan error, 1)
+	fail := func(err error) {
+		select {
+		case broken <- err:
+		default:
+		}
+	}
+	sub, err := cons.Consume(func(m jetstream.Msg) {
+		select {
+		case msgs <- m:
+		case <-ctx.Done():
+		}
+	}, jetstream.PullMaxMessagesWithBytesLimit(pullMessages, pullBytes), jetstream.PullHeartbeat(2*time.Second),
+		jetstream.PullExpiry(20*time.Second),
+		jetstream.ConsumeErrHandler(func(_ jetstream.ConsumeContext, err error) { fail(err) }))
+	if err != nil {
+		return fmt.Errorf("consume the stream: %w", err)
+	}
+	defer r.release(cons, sub)
+	for {
+		c, err := r.collect(ctx, msgs, broken)
+		if err != nil {
+			return err
+		}
+		if err := r.route(ctx, c); err != nil {
+			return err
+		}
+	}
+}
+
+// consumer makes a consumer that starts after the position.
+func (r *reader) consumer(ctx context.Context) (jetstream.Consumer, error) {
+	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
+	defer cancel()
+	cons, err := r.stream.CreateConsumer(ctx, jetstream.ConsumerConfig{
+		AckPolicy:         jetstream.AckNonePolicy,
+		DeliverPolicy:     jetstream.DeliverByStartSequencePolicy,
+		OptStartSeq:       r.pos.Seq + 1,
+		MemoryStorage:     true,
+		Replicas:          1,
+		InactiveThreshold: readerExpiry,
+		Description:       "projector's reader",
+	})
+	if err != nil {
+		return nil, fmt.Errorf("make a consumer from sequence %d: %w", r.pos.Seq+1, err)
+	}
+	return cons, nil
+}
+
+// release ends a consumer. The server would forget it by itself after a while.
+func (r *reader) release(cons jetstream.Consumer, sub jetstream.ConsumeContext) {
+	sub.Stop()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	if err := r.stream.DeleteConsumer(ctx, cons.CachedInfo().Name); err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
+		r.log.Debug("the reader's consumer was not deleted; the server will forget it", "error", err)
+	}
+}
+
+// raw is a message that passed the checks of order.
+type raw struct {
+	seq     uint64
+	at      time.Time
+	subject string
+	msg     jetstream.Msg
+	pos     Position
+}
+
+// collect waits for a message and takes what else is there, up to a chunk.
+func (r *reader) collect(ctx context.Context, msgs <-chan jetstream.Msg, broken <-chan error) ([]raw, error) {
+	list := make([]raw, 0, 16)
+	bytes := 0
+	add := func(m jetstream.Msg) error {
+		next, err := r.accept(m)
+		if err == nil {
+			list = append(list, next)
+			bytes += len(m.Data())
+		}
+		return err
+	}
+	select {
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case m := <-msgs:
+		if err := add(m); err != nil {
+			return nil, err
+		}
+	case err := <-broken:
+		return nil, err
+	}
+	for len(list) < chunkEntries && bytes < chunkBytes {
+		select {
+		case m := <-msgs:
+			if err := add(m); err != nil {
+				return list, err
+			}
+		default:
+			return list, nil
+		}
+	}
+	return list, nil
+}
+
+// accept checks that a message is the very next one and moves the position.
+func (r *reader) accept(m jetstream.Msg) (raw, error) {
+	meta, err := m.Metadata()
+	if err != nil {
+		return raw{}, fmt.Errorf("a message of the stream without its metadata: %w", err)
+	}
+	seq := meta.Sequence.Stream
+	if seq != r.pos.Seq+1 {
+		if seq > r.pos.Seq+1 && meta.Sequence.Consumer == 1 {
+			return raw{}, gap(r.pos.Seq, seq)
+		}
+		return raw{}, fmt.Errorf("sequence %d came after %d; reading again from there", seq, r.pos.Seq)
+	}
+	subject, ok := strings.CutPrefix(m.Subject(), r.prefix)
+	if !ok {
+		return raw{}, &StreamError{Seq: seq, Problem: fmt.Sprintf("its subject %s does not start with %s", m.Subject(), r.prefix),
+			Advice: "check nats.stream and nats.subject_prefix"}
+	}
+	r.pos = r.pos.next(seq, meta.Timestamp, m.Subject(), m.Data())
+	return raw{seq, meta.Timestamp, subject, m, r.pos}, r.checkMarks()
+}
+
+func gap(after, found uint64) error {
+	return &StreamError{Seq: after + 1, Problem: fmt.Sprintf("the entries from here to %d are gone", found-1),
+		Advice: "restore the stream from a backup that has them"}
+}
+
+// checkMarks compares the chain where a shard's checkpoint stands.
+func (r *reader) checkMarks() error {
+	for _, m := range r.marks {
+		if m.Seq == r.pos.Seq && m.Chain != r.pos.Chain {
+			return wrongChain(m.Seq)
+		}
+	}
+	return nil
+}
+
+func wrongChain(seq uint64) error {
+	return &StreamError{Seq: seq, Problem: "the stored hash chain belongs to other entries: the stream was replaced, rewound or changed",
+		Advice: "restore the stream that the tables were folded from, or rebuild the tables from this one"}
+}
+
+// route decodes messages and hands them to the shards.
+func (r *reader) route(ctx context.Context, list []raw) error {
+	if len(list) == 0 {
+		return nil
+	}
+	chunks := make([]chunk, len(r.shards))
+	for i := range list {
+		m := &list[i]
+		it := item{entry: ledger.Decode(m.seq, m.at, m.subject, m.msg.Data())}
+		if h := m.msg.Headers(); len(h) > 0 {
+			it.reply = r.replySubject(h)
+		}
+		first, last := shardsOf(it.entry, len(r.shards))
+		for s := first; s <= last; s++ {
+			if m.seq > r.marks[s].Seq {
+				chunks[s].items = append(chunks[s].items, it)
+				chunks[s].bytes += len(m.msg.Data())
+			}
+		}
+	}
+	end := list[len(list)-1].pos
+	for s := range chunks {
+		if end.Seq <= r.marks[s].Seq {
+			continue
+		}
+		chunks[s].pos = end
+		select {
+		case r.shards[s] <- chunks[s]:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// replySubject returns the subject of a message's reply header if decisions may
+// be published there: a literal subject under the inbox prefix. Without this a
+// producer could make the projector publish anywhere.
+func (r *reader) replySubject(h nats.Header) string {
+	s := h.Get(ledger.ReplyHeader)
+	if len(s) > maxReplySubject || !strings.HasPrefix(s, r.inbox) || strings.ContainsAny(s, "*> \t\r\n") ||
+		strings.Contains(s, "..") || strings.HasSuffix(s, ".") {
+		return ""
+	}
+	return s
+}
+
+// shardsOf returns the first and the last shard that an entry goes to: one for
+// what concerns a job, all for definitions, none for attempt starts.
+func shardsOf(e *ledger.Entry, shards int) (first, last int) {
+	switch {
+	case e.Fault != nil:
+		home := homeShard(e.Seq, shards)
+		return home, home
+	case e.Kind == ledger.AttemptStart:
+		return 0, -1
+	case e.Job != [16]byte{}:
+		s := jobShard(e.Job, shards)
+		return s, s
+	}
+	return 0, shards - 1
+}
+
+// jobShard returns the shard of a job. Ids are digests: any bytes spread evenly.
+func jobShard(id [16]byte, shards int) int {
+	return int(uint32(id[0])<<24|uint32(id[1])<<16|uint32(id[2])<<8|uint32(id[3])) % shards
+}
+
+// homeShard returns the shard that answers for an entry without a job.
+func homeShard(seq uint64, shards int) int { return int(seq % uint64(shards)) }
+
+// checkPosition checks that the stream still holds what the position was read
+// from: the entry there, hashed again, gives the same chain.
+func checkPosition(ctx context.Context, stream jetstream.Stream, prefix string, pos Position) error {
+	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
+	defer cancel()
+	info, err := stream.Info(ctx)
+	switch {
+	case errors.Is(err, jetstream.ErrStreamNotFound):
+		return &StreamError{Seq: pos.Seq, Problem: "the stream does not exist",
+			Advice: "restore it from a backup; nothing creates it anew while there are tables"}
+	case err != nil:
+		return fmt.Errorf("look at the stream: %w", err)
+	case info.State.LastSeq < pos.Seq:
+		return &StreamError{Seq: pos.Seq, Problem: fmt.Sprintf("the stream ends at %d already", info.State.LastSeq),
+			Advice: "it was rewound or created again; restore the one that the tables were folded from, or rebuild the tables"}
+	case info.State.Msgs > 0 && info.State.FirstSeq > pos.Seq+1:
+		return gap(pos.Seq, info.State.FirstSeq)
+	case pos.Seq == 0:
+		return nil
+	}
+	m, err := stream.GetMsg(ctx, pos.Seq)
+	switch {
+	case errors.Is(err, jetstream.ErrMsgNotFound):
+		return gap(pos.Seq-1, pos.Seq+1)
+	case err != nil:
+		return fmt.Errorf("fetch entry %d: %w", pos.Seq, err)
+	}
+	before := Position{Seq: pos.Seq - 1, Chain: pos.Prev}
+	if before.next(m.Sequence, m.Time, m.Subject, m.Data).Chain != pos.Chain {
+		return wrongChain(pos.Seq)
+	}
+	return nil
+}

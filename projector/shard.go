@@ -1,0 +1,281 @@
+package projector
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+	"golang.org/x/sync/errgroup"
+
+	"jobledger/ledger"
+)
+
+// Bounds of a shard.
+const (
+	batchEntries = 4000
+	batchBytes   = 8 << 20
+	// foldAhead is how many folded batches may wait for the one that commits.
+	foldAhead = 1
+	// effectsAhead is how many committed batches may wait for their effects.
+	effectsAhead = 2
+	// idleCommit is how long a shard that has nothing to write lets entries
+	// pass before it moves its checkpoint.
+	idleCommit = 250 * time.Millisecond
+	// memoryJobs bounds the jobs that a shard keeps in memory for their next
+	// entry.
+	memoryJobs = 16_000
+)
+
+// A batch is what a shard folded, on its way to the tables and the effects.
+type batch struct {
+	number  uint64
+	commit  Commit
+	answers []answer
+	effects []ledger.Effect
+	folded  map[Folded]int // entries by kind and decision, for the metrics
+	oldest  time.Time      // when the first entry was stored
+}
+
+// An answer is a decision and where it goes.
+type answer struct {
+	reply  string
+	answer ledger.Answer
+}
+
+// shard folds the entries of its jobs. Its three stages run concurrently and
+// share only channels and two counters.
+type shard struct {
+	number, shards int
+	store          *Store
+	effects        *effects
+	obs            Observer
+
+	state *ledger.State
+	pos   Position // of the last folded entry
+	in    chan chunk
+	// committed is the number of the last stored batch: jobs that only older
+	// batches touched may leave memory.
+	committed atomic.Uint64
+	// effectsDone is the sequence up to which effects are known to be done.
+	effectsDone atomic.Uint64
+	// recorded is the effects_seq that the last stored batch wrote.
+	recorded atomic.Uint64
+	batches  uint64
+	memory   memory
+}
+
+// run works until ctx ends or a stage fails.
+func (s *shard) run(ctx context.Context) error {
+	folded := make(chan *batch, foldAhead)
+	stored := make(chan *batch, effectsAhead)
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { defer close(folded); return s.foldStage(ctx, folded) })
+	g.Go(func() error { defer close(stored); return s.commitStage(ctx, folded, stored) })
+	g.Go(func() error { return s.effectsStage(ctx, stored) })
+	return g.Wait()
+}
+
+// foldStage takes what has arrived, loads the jobs that it needs and folds it.
+func (s *shard) foldStage(ctx context.Context, out chan<- *batch) error {
+	tick := time.NewTicker(idleCommit)
+	defer tick.Stop()
+	moved := s.pos // what the last batch sent to the tables
+	for {
+		c, passed, err := s.gather(ctx, tick.C)
+		if err != nil {
+			return err
+		}
+		if len(c.items) > 0 {
+			if err := s.load(ctx, c.items); err != nil {
+				return err
+			}
+		}
+		if passed {
+			s.pos = c.pos
+		}
+		if len(c.items) == 0 && (passed || !s.lags(moved)) {
+			continue // nothing to write; the tick moves the checkpoint
+		}
+		b, err := s.fold(c.items, moved)
+		if err != nil {
+			return err
+		}
+		moved = s.pos
+		select {
+		case out <- b:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		s.memory.trim(s.state, s.committed.Load())
+	}
+}
+
+// lags reports whether the stored checkpoint is behind what has passed and what
+// is done.
+func (s *shard) lags(moved Position) bool {
+	return s.pos != moved || s.effectsDone.Load() >= moved.Seq && s.recorded.Load() < moved.Seq
+}
+
+// gather waits for a chunk or the tick, and adds the chunks that are there, up
+// to a batch. passed is false if only the tick came.
+func (s *shard) gather(ctx context.Context, tick <-chan time.Time) (c chunk, passed bool, err error) {
+	select {
+	case <-ctx.Done():
+		return c, false, ctx.Err()
+	case <-tick:
+		return c, false, nil
+	case c = <-s.in:
+	}
+	for len(c.items) < batchEntries && c.bytes < batchBytes {
+		select {
+		case more := <-s.in:
+			c.items = append(c.items, more.items...)
+			c.bytes += more.bytes
+			c.pos = more.pos
+		default:
+			return c, true, nil
+		}
+	}
+	return c, true, nil
+}
+
+// load brings the jobs of a batch that are not in memory there.
+func (s *shard) load(ctx context.Context, items []item) error {
+	var missing []uuid.UUID
+	asked := map[uuid.UUID]bool{}
+	for _, it := range items {
+		id := it.entry.Job
+		if id == (uuid.UUID{}) || s.state.Knows(id) || asked[id] {
+			continue
+		}
+		asked[id] = true
+		missing = append(missing, id)
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	return s.store.Load(ctx, s.state, missing)
+}
+
+// fold folds entries one by one and collects what is to be written and done.
+func (s *shard) fold(items []item, from Position) (*batch, error) {
+	s.batches++
+	b := &batch{number: s.batches, folded: map[Folded]int{}}
+	for _, it := range items {
+		if b.oldest.IsZero() {
+			b.oldest = it.entry.At
+		}
+		v, err := s.state.Apply(it.entry)
+		if err != nil {
+			return nil, err
+		}
+		home := it.entry.Job != (uuid.UUID{}) || homeShard(it.entry.Seq, s.shards) == s.number
+		if home {
+			b.take(it, v)
+		}
+		if it.entry.Job != (uuid.UUID{}) {
+			s.memory.touch(it.entry.Job, b.number)
+		}
+	}
+	b.commit.Shard = s.number
+	b.commit.From, b.commit.To = from, s.pos
+	b.commit.Rules = s.state.Rules()
+	b.commit.Changes = s.state.Drain()
+	return b, nil
+}
+
+// take adds what follows from one entry to the batch.
+func (b *batch) take(it item, v ledger.Verdict) {
+	if v.Rejection != nil {
+		b.commit.Rejections = append(b.commit.Rejections, v.Rejection)
+	}
+	b.effects = append(b.effects, v.Effects...)
+	if v.Answer.Decision == "" {
+		return
+	}
+	b.folded[Folded{it.entry.Kind, v.Answer.Decision}]++
+	if it.reply != "" {
+		b.answers = append(b.answers, answer{it.reply, v.Answer})
+	}
+}
+
+// commitStage stores batches in order.
+func (s *shard) commitStage(ctx context.Context, in <-chan *batch, out chan<- *batch) error {
+	for b := range in {
+		b.commit.EffectsSeq = min(s.effectsDone.Load(), b.commit.To.Seq)
+		started := time.Now()
+		if err := s.store.Commit(ctx, &b.commit); err != nil {
+			return fmt.Errorf("store the batch of shard %d after sequence %d: %w", s.number, b.commit.From.Seq, err)
+		}
+		s.committed.Store(b.number)
+		s.recorded.Store(b.commit.EffectsSeq)
+		s.obs.Committed(CommitReport{s.number, b.commit.To.Seq, b.folded, b.oldest, time.Since(started)})
+		select {
+		case out <- b:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// effectsStage performs the effects of stored batches, in order.
+func (s *shard) effectsStage(ctx context.Context, in <-chan *batch) error {
+	for b := range in {
+		if err := s.effects.perform(ctx, b.answers, b.effects); err != nil {
+			return err
+		}
+		s.effectsDone.Store(b.commit.To.Seq)
+	}
+	return nil
+}
+
+// memory knows which jobs a state holds and when they were last touched.
+type memory struct {
+	last  map[uuid.UUID]uint64 // number of the batch that touched the job last
+	queue []touch              // oldest first
+}
+
+type touch struct {
+	job   uuid.UUID
+	batch uint64
+}
+
+func (m *memory) touch(id uuid.UUID, batch uint64) {
+	if m.last == nil {
+		m.last = map[uuid.UUID]uint64{}
+	}
+	if m.last[id] == batch {
+		return
+	}
+	m.last[id] = batch
+	m.queue = append(m.queue, touch{id, batch})
+}
+
+// trim forgets, among the jobs whose last batch is stored, those that are
+// settled, and the longest untouched ones while there are too many.
+func (m *memory) trim(state *ledger.State, committed uint64) {
+	kept := m.queue[:0]
+	for i, t := range m.queue {
+		if t.batch > committed {
+			kept = append(kept, m.queue[i:]...)
+			break
+		}
+		switch {
+		case m.last[t.job] != t.batch: // touched again since
+		case len(m.last) > memoryJobs || atRest(state.Job(t.job)):
+			state.Forget(t.job)
+			delete(m.last, t.job)
+		default:
+			kept = append(kept, t)
+		}
+	}
+	m.queue = kept
+}
+
+// atRest reports whether no more entries are to be expected for a job.
+func atRest(j *ledger.Job) bool {
+	return j == nil || j.State.Settled() && j.InFlight() == nil
+}
