@@ -23,7 +23,8 @@ const (
 	// it where the server syncs always. It is the default.
 	Grouped Mode = iota
 	// Single publishes each message at once and waits for its acknowledgement.
-	// It suits servers that sync now and then.
+	// It is several times faster than Grouped on servers that sync now and
+	// then, and several times slower on servers that sync always.
 	Single
 )
 
@@ -34,12 +35,14 @@ type Options struct {
 	SubjectPrefix string // what every subject starts with, without the dot
 	Mode          Mode
 
-	// BatchMessages and BatchBytes bound a batch: 500 (the server takes at most
-	// 1,000) and 2 MiB.
+	// BatchMessages and BatchBytes bound a batch: 1,000 (the server takes no
+	// more) and 2 MiB. A batch costs the server several fsyncs however much is
+	// in it.
 	BatchMessages int
 	BatchBytes    int
-	// Batches is how many may be on their way: 2. The server allows 50 for a
-	// stream, over all of its appenders.
+	// Batches is how many may be on their way: 1, which makes them big. Two
+	// were a tenth slower, four a quarter. The server allows 50 for a stream,
+	// over all of its appenders.
 	Batches int
 	// Queue bounds what waits for a batch, in messages: 4096. Callers wait
 	// until there is room.
@@ -64,9 +67,9 @@ func (o Options) withDefaults() (Options, error) {
 		return o, errors.New("publisher: Options.Stream and Options.SubjectPrefix are required")
 	}
 	const serverBatchLimit = 1000
-	setDefault(&o.BatchMessages, 500)
+	setDefault(&o.BatchMessages, serverBatchLimit)
 	setDefault(&o.BatchBytes, 2<<20)
-	setDefault(&o.Batches, 2)
+	setDefault(&o.Batches, 1)
 	setDefault(&o.Queue, 4096)
 	setDefault(&o.InFlight, 1024)
 	setDefault(&o.AckWait, 3*time.Second)
@@ -294,17 +297,16 @@ func (a *Appender) deliver(ctx context.Context, c *call) (Ack, error) {
 
 // judge reports whether a try has settled c.
 func (a *Appender) judge(ctx context.Context, c *call, out outcome) (done bool, ack Ack, err error) {
-	var refusal *ServerError
 	switch {
 	case out.err == nil && out.ack.Stream != a.opts.Stream:
 		return true, Ack{}, c.failed(fmt.Errorf("it is stored in the stream %s and not in %s: their subjects overlap",
 			out.ack.Stream, a.opts.Stream))
 	case out.err == nil:
 		return true, Ack{Seq: out.ack.Seq, Duplicate: out.ack.Duplicate}, nil
-	case errors.As(out.err, &refusal) && !out.batch && !refusal.passing():
+	case !out.batch && refusedWith(out.err) != 0:
 		// The server looks for the id before it looks for room: a full stream
 		// does not hold an earlier try either.
-		if refusal.Code == codeStoreFailed && c.id != "" {
+		if refusedWith(out.err) == codeStoreFailed && c.id != "" {
 			c.mayBeStored = false
 		}
 		return true, Ack{}, c.failed(out.err)

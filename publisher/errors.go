@@ -130,3 +130,12 @@ func (e *ServerError) leavesNothing() bool {
 	}
 	return e.passing()
 }
+
+// refusedWith returns the code of a refusal for good, 0 for any other error.
+func refusedWith(err error) int {
+	var refusal *ServerError
+	if errors.As(err, &refusal) && !refusal.passing() {
+		return refusal.Code
+	}
+	return 0
+}
