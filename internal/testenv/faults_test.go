@@ -2,6 +2,7 @@ package testenv_test
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"io"
 	"net"
@@ -68,7 +69,13 @@ func TestPostgresIsKilledAndComesBack(t *testing.T) {
 	again, err := pgx.Connect(testContext(t), url)
 	require.NoError(t, err)
 	require.NoError(t, again.Close(testContext(t)))
+
 	server.Restart()
+	server.Freeze()
+	impatient, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	_, err = pgx.Connect(impatient, url)
+	require.Error(t, err)
 }
 
 // echo answers every byte with itself, on an address of its own.
@@ -209,6 +216,7 @@ func TestEventuallyExplains(t *testing.T) {
 
 func TestPreparedDatabaseIsPreparedOnce(t *testing.T) {
 	t.Parallel()
+	kind := "of " + rand.Text() // -count=2 runs in one binary
 	calls := 0
 	prepare := func(ctx context.Context, url string) error {
 		calls++
@@ -221,7 +229,7 @@ func TestPreparedDatabaseIsPreparedOnce(t *testing.T) {
 		return err
 	}
 	for range 2 {
-		conn, err := pgx.Connect(testContext(t), testenv.PreparedDatabase(t, t.Name(), prepare))
+		conn, err := pgx.Connect(testContext(t), testenv.PreparedDatabase(t, kind, prepare))
 		require.NoError(t, err)
 		_, err = conn.Exec(testContext(t), "INSERT INTO t VALUES (1)")
 		require.NoError(t, err)

@@ -31,10 +31,7 @@ func StartPostgres(t testing.TB, o pgserver.Options) *Postgres {
 	}
 	p := &Postgres{t: t, options: o}
 	p.start()
-	t.Cleanup(func() {
-		p.Thaw()
-		p.Stop()
-	})
+	t.Cleanup(p.Stop)
 	return p
 }
 
@@ -75,11 +72,18 @@ func (p *Postgres) Kill() {
 	}
 }
 
-// Freeze stops the postmaster in its tracks: running sessions go on, new
-// connections hang.
-func (p *Postgres) Freeze() { p.t.Helper(); p.signal(syscall.SIGSTOP) }
+// Freeze stops the postmaster in its tracks, at the latest until the test
+// ends: running sessions go on, new connections hang.
+func (p *Postgres) Freeze() {
+	p.t.Helper()
+	if p.ended() {
+		p.t.Fatal("the test's PostgreSQL does not run: it cannot be frozen")
+	}
+	freeze(p.t, p.server.PID())
+	p.t.Cleanup(p.Thaw)
+}
 
-// Thaw lets a frozen postmaster go on.
+// Thaw lets a frozen postmaster go on. It does nothing to one that has ended.
 func (p *Postgres) Thaw() { p.t.Helper(); p.signal(syscall.SIGCONT) }
 
 // Restart starts the server again on its directory and port, after stopping

@@ -87,11 +87,27 @@ func (p *NATSProcess) Kill() {
 	p.cmd = nil
 }
 
-// Freeze stops the server's process in its tracks; its sockets stay open.
-func (p *NATSProcess) Freeze() { p.t.Helper(); p.signal(syscall.SIGSTOP) }
+// Freeze stops the server's process in its tracks, at the latest until the
+// test ends; its sockets stay open.
+func (p *NATSProcess) Freeze() {
+	p.t.Helper()
+	if p.cmd == nil {
+		p.t.Fatal("the NATS server does not run: it cannot be frozen")
+	}
+	freeze(p.t, p.cmd.Process.Pid)
+	p.t.Cleanup(p.Thaw)
+}
 
-// Thaw lets a frozen server go on.
-func (p *NATSProcess) Thaw() { p.t.Helper(); p.signal(syscall.SIGCONT) }
+// Thaw lets a frozen server go on. It does nothing to one that does not run.
+func (p *NATSProcess) Thaw() {
+	p.t.Helper()
+	if p.cmd == nil {
+		return
+	}
+	if err := p.cmd.Process.Signal(syscall.SIGCONT); err != nil {
+		p.t.Errorf("thaw the NATS server's process: %v", err)
+	}
+}
 
 // Restart starts the server again on its directory and port, after stopping
 // it if it still runs.
@@ -99,16 +115,6 @@ func (p *NATSProcess) Restart() {
 	p.t.Helper()
 	p.Stop()
 	p.start()
-}
-
-func (p *NATSProcess) signal(sig syscall.Signal) {
-	p.t.Helper()
-	if p.cmd == nil {
-		p.t.Fatal("the NATS server's process does not run")
-	}
-	if err := p.cmd.Process.Signal(sig); err != nil {
-		p.t.Fatalf("send %v to the NATS server's process: %v", sig, err)
-	}
 }
 
 func (p *NATSProcess) start() {
