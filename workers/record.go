@@ -1,0 +1,151 @@
+package workers
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/nats-io/nats.go"
+
+	"jobledger/ledger"
+)
+
+const (
+	// maxUsageBytes bounds what a completion says of the costs.
+	maxUsageBytes = 4 << 10
+	// headerReserveBytes is kept free for the headers of a completion.
+	headerReserveBytes = 2 << 10
+	maxCompletionBytes = ledger.MaxPayloadBytes - headerReserveBytes
+)
+
+// finish records how the attempt ended and, once that is stored, acknowledges
+// the start.
+func (a *attempt) finish(result Result, err error) {
+	if a.complete(result, err) {
+		a.done()
+	} else {
+		a.w.release(a) // it comes again, and its claim will be refused
+	}
+}
+
+// done acknowledges the start: it is of no more use to anybody.
+func (a *attempt) done() {
+	a.w.release(a)
+	a.w.note(a.msg.Ack(), "acknowledge a start")
+}
+
+// giveBack has the start delivered again, not at once.
+func (a *attempt) giveBack() {
+	a.w.release(a)
+	a.w.note(a.msg.NakWithDelay(jitter(a.w.timing.redeliver)), "give a start back")
+}
+
+// complete records how the attempt ended, and reports whether that is stored.
+func (a *attempt) complete(result Result, err error) bool {
+	c := a.completion(result, err)
+	stored := a.store(c)
+	if a.w.o.Ended != nil {
+		a.w.o.Ended(a.start.Kind, c.Outcome, a.w.clock.since(a.claimed))
+	}
+	return stored
+}
+
+// addLate records what a call said that returned after its attempt had been
+// recorded as unknown. That it knows no more is not worth an entry.
+func (a *attempt) addLate(result Result, err error) {
+	c := a.completion(result, err)
+	if c.Outcome != ledger.OutcomeUnknown || c.ProviderRef != "" {
+		a.store(c)
+	}
+}
+
+// completion makes the entry that says how the attempt ended, fit to be stored.
+func (a *attempt) completion(result Result, err error) *ledger.Completion {
+	body := bytes.Trim(result.Body, " \t\r\n")
+	if err == nil {
+		err = checkResult(body)
+	}
+	c := &ledger.Completion{
+		Job: a.start.Job, Attempt: a.start.Attempt, JobVersion: a.start.JobVersion, Provider: a.start.Provider,
+		Claim: a.claim, ProviderRef: ledger.ValidText(result.ProviderRef), Usage: a.usage(result.Usage),
+	}
+	c.Outcome, c.Failure = Classify(err)
+	if c.Outcome == ledger.OutcomeSucceeded {
+		c.Result = body
+	}
+	return c
+}
+
+// checkResult says why a result is not accepted.
+func checkResult(body []byte) error {
+	if len(body) > ledger.MaxResultBytes {
+		return tooLarge()
+	}
+	if err := ledger.CheckJSON(body); err != nil {
+		return &CallError{Known: Executed, Class: "invalid_result", Err: fmt.Errorf("the result is not accepted: %w", err)}
+	}
+	return nil
+}
+
+// usage leaves out what would make the entry one that the ledger refuses.
+func (a *attempt) usage(usage []byte) []byte {
+	if len(usage) == 0 {
+		return nil
+	}
+	err := ledger.CheckJSON(usage)
+	if len(usage) > maxUsageBytes {
+		err = fmt.Errorf("%d bytes; at most %d are kept", len(usage), maxUsageBytes)
+	}
+	if err != nil {
+		a.w.log.Error("the provider's usage is not recorded", "job", a.start.Job, "attempt", a.start.Attempt, "error", err)
+		return nil
+	}
+	return usage
+}
+
+// store appends a completion until the stream has acknowledged it, and reports
+// whether it has. It gives up only when the process has to exit.
+func (a *attempt) store(c *ledger.Completion) bool {
+	m := c.Message()
+	if len(m.Data) > maxCompletionBytes {
+		m = shrink(c)
+	}
+	pauses := a.w.newBackoff()
+	for {
+		err := a.append(m)
+		if err == nil {
+			return true
+		}
+		if errors.Is(err, nats.ErrMaxPayload) && c.Result != nil { // a server with a smaller limit
+			m = shrink(c)
+		}
+		a.w.log.Warn("a completion cannot be appended; it is tried again",
+			"job", a.start.Job, "attempt", a.start.Attempt, "outcome", c.Outcome, "error", err)
+		if !pauses.pause(a.w.records) {
+			a.w.log.Error("a completion is lost: the worker exits and could not append it",
+				"job", a.start.Job, "attempt", a.start.Attempt, "outcome", c.Outcome, "class", c.Failure.Class,
+				"provider_ref", c.ProviderRef, "error", err)
+			a.w.lose(fmt.Errorf("workers: job %s attempt %d ended as %s, which could not be recorded: %w",
+				a.start.Job, a.start.Attempt, c.Outcome, err))
+			return false
+		}
+	}
+}
+
+func (a *attempt) append(m ledger.Message) error {
+	ctx, cancel := context.WithTimeout(a.w.records, a.w.timing.appendTry)
+	defer cancel()
+	_, err := a.w.o.Ledger.Append(ctx, m)
+	return err
+}
+
+// shrink makes a completion small enough to be stored, whatever that costs: an
+// attempt must be able to end.
+func shrink(c *ledger.Completion) ledger.Message {
+	c.Result, c.Usage = nil, nil
+	if c.Outcome == ledger.OutcomeSucceeded {
+		c.Outcome, c.Failure = Classify(tooLarge())
+	}
+	return c.Message()
+}
