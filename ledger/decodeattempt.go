@@ -121,6 +121,7 @@ func decodeCompletion(e *Entry) error {
 		return err
 	}
 	b.Job = e.Job
+	b.assumeTheWorst()
 	if len(b.Result) > MaxResultBytes {
 		result = b.invalidResult(fmt.Sprintf("the result has %d bytes; at most %d are allowed", len(b.Result), MaxResultBytes))
 		b.Failure.Class = "result_too_large"
@@ -130,6 +131,20 @@ func decodeCompletion(e *Entry) error {
 	}
 	b.setDigest(result)
 	return nil
+}
+
+// assumeTheWorst completes a failure that does not say whether the provider did
+// the work: then it did, so that nothing is repeated on a guess.
+func (b *Completion) assumeTheWorst() {
+	switch {
+	case b.Outcome == OutcomeFailed && b.Failure == Failure{}:
+		b.Failure = Failure{Class: "unspecified", Message: "the worker gave no reason", Executed: true}
+	case b.Outcome == OutcomeFailed && !b.saysExecuted:
+		b.Failure.Executed = true
+	case b.Outcome == OutcomeUnsent && b.Failure == Failure{}:
+		b.Failure = Failure{Class: "unsent", Message: "the worker did not call the provider"}
+	}
+	b.saysExecuted = false
 }
 
 func underResult(pointer string) bool {
@@ -167,7 +182,7 @@ func readCompletion(e *Entry, b *Completion, result func(*reader) (raw, canonica
 		case "result":
 			b.Result, canonical = result(r)
 		case "failure":
-			b.Failure = r.failure()
+			b.Failure, b.saysExecuted = r.failure()
 		case "provider_ref":
 			b.ProviderRef = r.freeText()
 		case "usage":
@@ -210,15 +225,15 @@ func (b *Completion) setDigest(canonicalResult []byte) {
 	b.digest = sha256.Sum256(o.close())
 }
 
-// failure reads the description of a failure.
-func (r *reader) failure() Failure {
-	var f Failure
+// failure reads the description of a failure, and whether it says if the
+// provider did the work.
+func (r *reader) failure() (f Failure, saysExecuted bool) {
 	if r.err != nil {
-		return f
+		return f, false
 	}
 	if r.peek() != '{' {
 		r.expect("an object")
-		return f
+		return f, false
 	}
 	r.err = r.each(func(name string, r *reader) error {
 		switch name {
@@ -227,7 +242,7 @@ func (r *reader) failure() Failure {
 		case "message":
 			f.Message = r.freeText()
 		case "executed":
-			f.Executed = r.bool()
+			f.Executed, saysExecuted = r.bool(), true
 		case "reach":
 			f.Reach = oneOf(r, ReachRequest, ReachProvider, ReachTransient)
 		case "retry_after_ms":
@@ -240,7 +255,7 @@ func (r *reader) failure() Failure {
 	if r.err == nil && f.Class == "" {
 		r.err = fault("/class", "it is missing")
 	}
-	return f
+	return f, saysExecuted
 }
 
 func decodeResolution(e *Entry) error {
@@ -257,7 +272,7 @@ func decodeResolution(e *Entry) error {
 		case "result":
 			b.Result = r.raw()
 		case "failure":
-			b.Failure = r.failure()
+			b.Failure, _ = r.failure()
 		case "reason":
 			b.Reason = r.freeText()
 		default:

@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"bytes"
+	"fmt"
 	"slices"
 	"time"
 )
@@ -153,7 +154,8 @@ const MaxRules = 1
 
 func (st *step) setRules(b *Rules) error {
 	if b.Rules > MaxRules {
-		return &CorruptionError{Seq: st.e.Seq, Problem: "the stream's rules have a version that this binary does not know; run a newer jobledger"}
+		return &CorruptionError{Seq: st.e.Seq, Problem: fmt.Sprintf(
+			"it sets version %d of the rules, and this binary knows versions up to %d; run a newer jobledger", b.Rules, MaxRules)}
 	}
 	if b.Rules < st.s.rules {
 		st.refuse(Forbidden, "rules %d are older than the rules %d that hold", b.Rules, st.s.rules)

@@ -283,6 +283,8 @@ type Completion struct {
 
 	// digest identifies the content, so that a repetition is recognised.
 	digest Digest
+	// saysExecuted: the failure says whether the provider did the work.
+	saysExecuted bool
 }
 
 // Message implements Body.

@@ -216,7 +216,9 @@ func (st *step) start(event jobEvent, provider string, reason AttemptReason) *At
 	}
 	j.Attempts = append(j.Attempts, a)
 	st.touchAttempt(a)
-	st.out.Answer.Attempt = a.Number
+	if st.out.Answer.Attempt == 0 { // an entry about an attempt is answered about that one
+		st.out.Answer.Attempt = a.Number
+	}
 	st.out.Effects = append(st.out.Effects, startEffect(j, a, st.kind))
 	return a
 }

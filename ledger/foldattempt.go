@@ -350,6 +350,7 @@ func (st *step) due(b *Due) {
 	st.accept()
 	st.out.Answer.Attempt = a.Number
 	if a.State == AttemptStarting {
+		a.Failure = Failure{Class: "expired", Message: "no worker claimed the attempt before its start deadline"}
 		st.end(a, attemptUnclaimed)
 		st.follow()
 		return

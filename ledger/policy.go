@@ -61,6 +61,10 @@ func (st *step) rest() bool {
 // carryOut does what the plan says; with now set its waiting time is over.
 func (st *step) carryOut(p plan, now bool) {
 	j := st.job
+	if p.act == actAwaitProof && j.StateReason == FailoverUnverified {
+		st.lookAgain()
+		return
+	}
 	st.touchJob()
 	switch {
 	case p.act == actStart && p.waitMS > 0 && !now:
@@ -77,6 +81,14 @@ func (st *step) carryOut(p plan, now bool) {
 		j.Failure, j.CompletedAt, j.CompletedSeq = p.failure, st.e.At, st.e.Seq
 		st.announce()
 	}
+}
+
+// lookAgain sets when to look for a proof once more. It leaves no sequence on
+// the row: a job may wait for months, and its row must not grow with that.
+func (st *step) lookAgain() {
+	st.s.moveJob(st.job, jobWaits)
+	st.job.DueAt = st.e.At.Add(FailoverRecheck)
+	st.markJob()
 }
 
 func (st *step) wait(reason StateReason, due time.Time) {
@@ -103,6 +115,8 @@ func (st *step) plan() plan {
 		return plan{act: actFail, failure: w.last.Failure}
 	case w.out[w.last.Provider]:
 		return st.failover(w)
+	case !st.mayStart(w.last.Provider): // a person forced it, or its proof is gone
+		return st.unproven(w)
 	}
 	provider := w.last.Provider
 	if k.Failover == FailoverVerified && w.streak >= consecutiveTries {
@@ -127,6 +141,17 @@ func (st *step) failover(w window) plan {
 		}
 	}
 	return plan{act: actFail, failure: w.last.Failure}
+}
+
+// unproven leaves a provider that may not be started on without a person, or
+// waits for its proof.
+func (st *step) unproven(w window) plan {
+	if st.kind.Failover == FailoverVerified {
+		if next := st.nextVerified(w); next != "" {
+			return st.startOn(w, next)
+		}
+	}
+	return plan{act: actAwaitProof}
 }
 
 // nextVerified returns the first provider after the latest one, in the kind's
@@ -238,24 +263,32 @@ func (w *window) add(a *Attempt) {
 // hedgeAt returns when the next provider of a race starts too if the one that
 // starts now has brought no result; zero if there is nothing to hedge with.
 func (st *step) hedgeAt(starting string) time.Time {
-	if st.kind.Mode != ModeRace || st.nextHedge(starting) == "" {
+	anyone := func(string) bool { return true }
+	if st.kind.Mode != ModeRace || st.nextHedge(starting, anyone) == "" {
 		return zeroTime
 	}
 	return st.e.At.Add(milliseconds(st.kind.HedgeAfterMS))
 }
 
 // nextHedge returns the first provider, in the kind's order, that the race has
-// not used; starting counts as used.
-func (st *step) nextHedge(starting string) string {
-	if len(st.job.Attempts) >= st.kind.MaxAttempts {
-		return ""
+// not used and that passes; starting counts as used. "" if there is none, or if
+// max_attempts is reached.
+func (st *step) nextHedge(starting string, passes func(provider string) bool) string {
+	used, count := map[string]bool{starting: true}, 0
+	if starting != "" {
+		count++
 	}
-	used := map[string]bool{starting: true}
 	for _, a := range st.job.Attempts {
 		used[a.Provider] = true
+		if !a.State.neverRan() && a.State != AttemptCancelled {
+			count++
+		}
+	}
+	if count >= st.kind.MaxAttempts {
+		return ""
 	}
 	for _, p := range st.kind.Providers {
-		if !used[p] {
+		if !used[p] && passes(p) {
 			return p
 		}
 	}
@@ -264,20 +297,9 @@ func (st *step) nextHedge(starting string) string {
 
 // hedge starts the next verified provider of a race beside those at work.
 func (st *step) hedge() {
-	j := st.job
 	st.touchJob()
-	j.DueAt = zeroTime
-	used := map[string]bool{}
-	for _, a := range j.Attempts {
-		used[a.Provider] = true
-	}
-	if len(j.Attempts) >= st.kind.MaxAttempts {
-		return
-	}
-	for _, p := range st.kind.Providers {
-		if !used[p] && st.mayStart(p) {
-			st.start(jobHedged, p, Hedge)
-			return
-		}
+	st.job.DueAt = zeroTime
+	if p := st.nextHedge("", st.mayStart); p != "" {
+		st.start(jobHedged, p, Hedge)
 	}
 }

@@ -112,7 +112,12 @@ func (st *step) touchJob() {
 	j := st.job
 	j.UpdatedAt = st.e.At
 	j.Seqs = appendSeq(j.Seqs, st.e.Seq)
-	if !j.mark.changed {
+	st.markJob()
+}
+
+// markJob has the job's row written.
+func (st *step) markJob() {
+	if j := st.job; !j.mark.changed {
 		j.mark.changed = true
 		st.s.jobMarks = append(st.s.jobMarks, j)
 	}

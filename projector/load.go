@@ -188,8 +188,7 @@ type Checkpoint struct {
 func (s *Store) Checkpoints(ctx context.Context, settle bool) ([]Checkpoint, error) {
 	ctx, cancel := context.WithTimeout(ctx, commitTimeout)
 	defer cancel()
-	sql := "SELECT c.shard, c.seq, c.chain, c.chain_prev, c.effects_seq, c.rules, c.token, c.epoch FROM " +
-		s.generation + ".checkpoints AS c ORDER BY c.shard"
+	sql := s.checkpointsSQL()
 	if settle {
 		sql += " FOR UPDATE"
 	}
@@ -205,15 +204,25 @@ func (s *Store) Checkpoints(ctx context.Context, settle bool) ([]Checkpoint, err
 	if err != nil {
 		return nil, fmt.Errorf("read the checkpoints: %w", err)
 	}
+	return list, s.checkShards(list)
+}
+
+func (s *Store) checkpointsSQL() string {
+	return "SELECT c.shard, c.seq, c.chain, c.chain_prev, c.effects_seq, c.rules, c.token, c.epoch FROM " +
+		s.generation + ".checkpoints AS c ORDER BY c.shard"
+}
+
+// checkShards checks that the checkpoints are those of all shards, by shard.
+func (s *Store) checkShards(list []Checkpoint) error {
 	for i, c := range list {
 		if c.Shard != i {
-			return nil, fmt.Errorf("checkpoint %d of generation %s is missing", i, s.generation)
+			return fmt.Errorf("checkpoint %d of generation %s is missing", i, s.generation)
 		}
 	}
 	if len(list) == 0 {
-		return nil, fmt.Errorf("generation %s has no checkpoints; run jobledger init", s.generation)
+		return fmt.Errorf("generation %s has no checkpoints; run jobledger init", s.generation)
 	}
-	return list, nil
+	return nil
 }
 
 func (s *Store) scanCheckpoint(row pgx.CollectableRow) (Checkpoint, error) {

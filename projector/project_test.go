@@ -134,4 +134,65 @@ func TestOneLife(t *testing.T) {
 	require.Len(t, j.Attempts, 1)
 	require.Equal(t, ledger.AttemptSucceeded, j.Attempts[0].State)
 	require.Equal(t, []uint64{3, seq}, j.Seqs)
+	w.verify()
+}
+
+// verify requires that the tables equal the fold of the stream.
+func (w *world) verify() {
+	w.t.Helper()
+	r := w.compare()
+	require.Zero(w.t, r.Found, "%v", r.Differences)
+}
+
+func (w *world) compare() *VerifyReport {
+	w.t.Helper()
+	r, err := Verify(w.ctx(), VerifyOptions{Pool: w.pool, Stream: w.stream, Prefix: w.prefix})
+	require.NoError(w.t, err)
+	return r
+}
+
+func TestVerifyFindsEveryChange(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 1)
+	stop := w.project()
+	w.append(echoKind())
+	w.append(&ledger.ProviderDefinition{Name: "primary", Type: "exec", Definition: []byte(`{"a":1}`)})
+	w.append(&ledger.Verification{Provider: "fallback", Kind: "echo", Passed: true, ExpiresAt: time.Now().Add(time.Hour)})
+	req := &ledger.Request{Owner: "acme", Key: "order-17", Kind: "echo", Input: []byte(`{"b":1.0,"a":[1e2]}`)}
+	w.append(req)
+	req.Input = []byte(`2`)
+	w.caughtUp(w.append(req))
+	stop()
+	w.verify()
+	for _, c := range []struct{ change, table, column string }{
+		{`UPDATE ledger_a.jobs SET input = '{"b":1.0,"a":[101]}'`, "jobs", "input"},
+		{`UPDATE ledger_a.jobs SET version = version + 1`, "jobs", "version"},
+		{`UPDATE ledger_a.jobs SET seqs = '{1}'`, "jobs", "seqs"},
+		{`UPDATE ledger_a.attempts SET worker = 'x'`, "attempts", "worker"},
+		{`UPDATE ledger_a.attempts SET requested_at = requested_at + '1 us'::interval`, "attempts", "requested_at"},
+		{`UPDATE ledger_a.rejections SET detail = 'x'`, "rejections", "detail"},
+		{`UPDATE ledger_a.kinds SET definition = '{}'`, "kinds", "definition"},
+		{`UPDATE ledger_a.providers SET type = 'x'`, "providers", "type"},
+		{`UPDATE ledger_a.provider_verifications SET passed = false`, "provider_verifications", "passed"},
+		{`DELETE FROM ledger_a.jobs`, "jobs", ""},
+		{`INSERT INTO ledger_a.providers SELECT 'other', seq, type, definition, digest, at, actor FROM ledger_a.providers`, "providers", ""},
+	} {
+		t.Run(c.change, func(t *testing.T) {
+			tx, err := w.pool.Begin(w.ctx())
+			require.NoError(t, err)
+			_, err = tx.Exec(w.ctx(), c.change)
+			require.NoError(t, err)
+			defer func() { require.NoError(t, tx.Rollback(w.ctx())) }()
+			v := &verifier{o: VerifyOptions{Stream: w.stream, Prefix: w.prefix, MaxDifferences: 9, Log: slog.New(slog.DiscardHandler)}, report: &VerifyReport{}}
+			store, err := OpenStore(w.ctx(), w.pool)
+			require.NoError(t, err)
+			points, err := store.checkpointsIn(w.ctx(), tx)
+			require.NoError(t, err)
+			require.NoError(t, v.fold(w.ctx(), points))
+			require.NoError(t, v.compare(w.ctx(), tx, store.generation))
+			require.Equal(t, 1, v.report.Found, "%v", v.report.Differences)
+			require.Equal(t, c.table, v.report.Differences[0].Table)
+			require.Equal(t, c.column, v.report.Differences[0].Column)
+		})
+	}
 }

@@ -144,14 +144,14 @@ func (p *Projector) session(ctx context.Context) error {
 	}
 	r := &reader{
 		stream: p.o.Stream, prefix: p.o.Prefix + ".", inbox: p.o.Inbox + ".", log: p.o.Log,
-		pos: points[0].Pos, shards: make([]chan chunk, len(points)), marks: make([]Position, len(points)),
+		pos: points[0].Pos, shards: make([]chan chunk, len(points)), after: make([]uint64, len(points)), marks: make([]Position, len(points)),
 	}
 	shards := make([]*shard, len(points))
 	for i, c := range points {
 		if c.Pos.Seq < r.pos.Seq {
 			r.pos = c.Pos
 		}
-		r.shards[i], r.marks[i] = make(chan chunk, chunkAhead), c.Pos
+		r.shards[i], r.after[i], r.marks[i] = make(chan chunk, chunkAhead), c.Pos.Seq, c.Pos
 		if shards[i], err = p.openShard(ctx, store, c, len(points), r.shards[i]); err != nil {
 			return err
 		}

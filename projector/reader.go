@@ -54,8 +54,9 @@ type reader struct {
 	log    *slog.Logger
 	pos    Position
 	shards []chan chunk
-	// marks are the shards' checkpoints: a shard gets only what comes after its
-	// own, and the chain must agree at each.
+	// after is where each shard has come: it gets only what follows.
+	after []uint64
+	// marks are stored checkpoints: the chain must agree at each.
 	marks []Position
 }
 
@@ -251,7 +252,7 @@ func (r *reader) route(ctx context.Context, list []raw) error {
 		}
 		first, last := shardsOf(it.entry, len(r.shards))
 		for s := first; s <= last; s++ {
-			if m.seq > r.marks[s].Seq {
+			if m.seq > r.after[s] {
 				chunks[s].items = append(chunks[s].items, it)
 				chunks[s].bytes += len(m.msg.Data())
 			}
@@ -259,7 +260,7 @@ func (r *reader) route(ctx context.Context, list []raw) error {
 	}
 	end := list[len(list)-1].pos
 	for s := range chunks {
-		if end.Seq <= r.marks[s].Seq {
+		if end.Seq <= r.after[s] {
 			continue
 		}
 		chunks[s].pos = end
