@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 )
 
@@ -119,7 +120,11 @@ func (w *Worker) Run(ctx context.Context) error {
 	pullErr := w.pull(ctx)
 	finishErr := w.finish()
 	endProgress()
-	return errors.Join(pullErr, finishErr, stops.Unsubscribe(), w.flush())
+	if err := stops.Unsubscribe(); err != nil && !errors.Is(err, nats.ErrConnectionClosed) {
+		w.log.Warn("the subscription to stops did not end", "error", err)
+	}
+	w.flush()
+	return errors.Join(pullErr, finishErr)
 }
 
 // finish waits for what is still going on, and ends it when its time is over.
@@ -153,11 +158,10 @@ func (w *Worker) finish() error {
 
 // flush sends off the last acknowledgements. They decide nothing, so that a
 // connection which is closed or away is no error.
-func (w *Worker) flush() error {
+func (w *Worker) flush() {
 	if err := w.o.JetStream.Conn().FlushTimeout(2 * time.Second); err != nil {
 		w.log.Warn("the last acknowledgements may not have been sent; their starts will be delivered again", "error", err)
 	}
-	return nil
 }
 
 // lose notes that how an attempt ended could not be recorded.
