@@ -147,6 +147,9 @@ func (r *run) fold(state *ledger.State, e *ledger.Entry) error {
 		if g.Kind != w.Kind || g.Attempt != w.Attempt || g.Provider != w.Provider {
 			return fmt.Errorf("entry %d: effect %+v, want %+v", e.Seq, g, w)
 		}
+		if g.Kind == ledger.StartAttempt && g.Start.Input != nil && string(g.Start.Input) != r.twin.jobs[e.Job].input {
+			return fmt.Errorf("entry %d: the start has the input %s", e.Seq, g.Start.Input)
+		}
 	}
 	return nil
 }

@@ -152,7 +152,8 @@ func (w *watch) proven(provider string, kind *ledger.Kind, e *ledger.Entry) bool
 }
 
 // rowsNoteTheirEntries wants the sequence of each entry that changed a row
-// there, once and in order, and no other.
+// there, once and in order, and no other. Only looking for a proof once more
+// leaves no sequence, or a row that waits for months would grow with every look.
 func (w *watch) rowsNoteTheirEntries(e *ledger.Entry, _ ledger.Verdict, before, after rows) error {
 	noted := func(was, is []uint64, changed bool) bool {
 		if !changed {
@@ -160,7 +161,12 @@ func (w *watch) rowsNoteTheirEntries(e *ledger.Entry, _ ledger.Verdict, before, 
 		}
 		return len(is) == len(was)+1 && is[len(is)-1] == e.Seq && (len(was) == 0 || was[len(was)-1] < e.Seq)
 	}
-	if !noted(before.seqs, after.seqs, before.job != after.job) {
+	changed := before.job != after.job
+	if look := before.job; look.reason == ledger.FailoverUnverified && e.Kind == ledger.ClockDue {
+		look.due = after.job.due
+		changed = changed && look != after.job
+	}
+	if !noted(before.seqs, after.seqs, changed) {
 		return fmt.Errorf("the job's seqs %v became %v", before.seqs, after.seqs)
 	}
 	for i, a := range after.attempts {
@@ -174,7 +180,7 @@ func (w *watch) rowsNoteTheirEntries(e *ledger.Entry, _ ledger.Verdict, before, 
 		}
 	}
 	wanted := before.updated
-	if before.job != after.job {
+	if changed {
 		wanted = micros(e.At)
 	}
 	if after.updated != wanted {

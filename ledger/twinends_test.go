@@ -175,6 +175,7 @@ func (c *twinCall) due(b *ledger.Due) {
 		c.out.attempt = a.number
 		if a.state() == ledger.AttemptStarting {
 			a.end, a.ended = ledger.AttemptExpired, c.e.At
+			a.failure = ledger.Failure{Class: "expired", Message: "no worker claimed the attempt before its start deadline"}
 			c.follow()
 		} else {
 			c.lose(a, ledger.Failure{Class: "deadline", Message: "no completion arrived before the attempt's deadline"})
@@ -190,7 +191,7 @@ func (c *twinCall) jobDue() {
 		return
 	}
 	j.due = time.Time{}
-	if len(j.attempts) >= j.kind.MaxAttempts {
+	if j.counted() >= j.kind.MaxAttempts {
 		return
 	}
 	for _, p := range j.kind.Providers {

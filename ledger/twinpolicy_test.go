@@ -35,6 +35,7 @@ func (c *twinCall) carryOut(n twinNext, now bool) {
 	case n.do == "hold":
 		j.wait, j.due = ledger.Held, time.Time{}
 	case n.do == "prove":
+		c.quiet = j.wait == ledger.FailoverUnverified // a mere look leaves no trace but the next due time
 		j.wait, j.due = ledger.FailoverUnverified, c.e.At.Add(time.Minute)
 	case n.do == "fail":
 		j.failed, j.failure, j.closedAt, j.closedSeq = true, n.failure, c.e.At, c.e.Seq
@@ -157,7 +158,7 @@ func (c *twinCall) backoff(n int, wish int64) int64 {
 // hedgeDue is when the race's next provider starts too.
 func (c *twinCall) hedgeDue(starting string) time.Time {
 	j := c.j
-	if j.kind.Mode != ledger.ModeRace || len(j.attempts) >= j.kind.MaxAttempts {
+	if j.kind.Mode != ledger.ModeRace || j.counted()+1 >= j.kind.MaxAttempts {
 		return time.Time{}
 	}
 	for _, p := range j.kind.Providers {
@@ -166,6 +167,17 @@ func (c *twinCall) hedgeDue(starting string) time.Time {
 		}
 	}
 	return time.Time{}
+}
+
+// counted is how many attempts count for a race's max_attempts: all but those
+// that provably never ran.
+func (j *twinJob) counted() (n int) {
+	for _, a := range j.attempts {
+		if a.end != ledger.AttemptExpired && a.end != ledger.AttemptUnsent && a.end != ledger.AttemptCancelled {
+			n++
+		}
+	}
+	return n
 }
 
 func (j *twinJob) used(p string) bool {

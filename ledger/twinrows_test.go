@@ -34,6 +34,7 @@ type jobCells struct {
 	cancelled, due             int64
 	cancelledBy                string
 	requestedSeq, completedSeq uint64
+	attempts                   int
 }
 
 type attemptCells struct {
@@ -70,7 +71,7 @@ func rowsOfTwin(j *twinJob) rows {
 		state: j.state(), reason: j.wait, version: j.version, completedBy: j.winner, failure: j.failure,
 		runAt: micros(j.runAt), created: micros(j.created), completed: micros(j.closedAt),
 		cancelled: micros(j.cancelled), due: micros(j.due), cancelledBy: j.cancelledBy,
-		requestedSeq: j.createdSeq, completedSeq: j.closedSeq,
+		requestedSeq: j.createdSeq, completedSeq: j.closedSeq, attempts: len(j.attempts),
 	}, updated: micros(j.updated), seqs: j.seqs}
 	for _, a := range j.attempts {
 		r.attempts = append(r.attempts, attemptCells{
@@ -95,7 +96,7 @@ func rowsOf(j *ledger.Job) rows {
 		state: j.State, reason: j.StateReason, version: j.Version, completedBy: j.CompletedBy, failure: j.Failure,
 		runAt: micros(j.RunAt), created: micros(j.CreatedAt), completed: micros(j.CompletedAt),
 		cancelled: micros(j.CancelledAt), due: micros(j.DueAt), cancelledBy: j.CancelledBy,
-		requestedSeq: j.RequestedSeq, completedSeq: j.CompletedSeq,
+		requestedSeq: j.RequestedSeq, completedSeq: j.CompletedSeq, attempts: len(j.Attempts),
 	}, updated: micros(j.UpdatedAt), seqs: j.Seqs}
 	r.attempts = make([]attemptCells, 0, len(j.Attempts))
 	r.attemptSeqs = make([][]uint64, 0, len(j.Attempts))

@@ -9,10 +9,12 @@ import (
 
 // twinCall is one entry on its way through the twin.
 type twinCall struct {
-	t   *twin
-	e   *ledger.Entry
-	j   *twinJob // nil: none, or none that the speaker may see
-	out twinAnswer
+	t *twin
+	e *ledger.Entry
+	j *twinJob // nil: none, or none that the speaker may see
+	// quiet says that the entry is not to be noted on the job's row.
+	quiet bool
+	out   twinAnswer
 }
 
 // twinAnswer is what the twin says of an entry.
@@ -42,7 +44,7 @@ func (t *twin) apply(e *ledger.Entry) twinAnswer {
 	}
 	c.rule()
 	if j := t.jobs[e.Job]; j != nil {
-		noteTwin(j, before, e)
+		c.note(j, before)
 		is := j.state()
 		c.out.announce = is != was && (is == ledger.JobUnknown || j.settled())
 	}
@@ -52,15 +54,15 @@ func (t *twin) apply(e *ledger.Entry) twinAnswer {
 	return c.out
 }
 
-// noteTwin notes the entry on the rows that differ from before.
-func noteTwin(j *twinJob, before rows, e *ledger.Entry) {
+// note notes the entry on the rows that differ from before.
+func (c *twinCall) note(j *twinJob, before rows) {
 	after := rowsOfTwin(j)
-	if after.job != before.job {
-		j.seqs, j.updated = append(j.seqs, e.Seq), e.At
+	if after.job != before.job && !c.quiet {
+		j.seqs, j.updated = append(j.seqs, c.e.Seq), c.e.At
 	}
 	for i, a := range after.attempts {
 		if i >= len(before.attempts) || a != before.attempts[i] {
-			j.attempts[i].seqs = append(j.attempts[i].seqs, e.Seq)
+			j.attempts[i].seqs = append(j.attempts[i].seqs, c.e.Seq)
 		}
 	}
 }
