@@ -41,6 +41,7 @@ func (s *scanner) decimal() (decimal, error) {
 	case len(d.intPart) == 0:
 		return d, s.fail("%s in a number; expected a digit", s.found())
 	case len(d.intPart) > 1 && d.intPart[0] == '0':
+		s.pos -= len(d.intPart)
 		return d, s.fail("a number with a leading zero")
 	}
 	if s.peek() == '.' {

@@ -300,7 +300,7 @@ func (r *reader) time() time.Time {
 		return time.Time{}
 	}
 	t, err := time.Parse(time.RFC3339Nano, v)
-	if err != nil || t.Year() < 1970 || t.Year() > 9999 {
+	if t = t.UTC(); err != nil || t.Year() < 1970 || t.Year() > 9999 {
 		r.pos = at
 		r.reject("%s; expected an RFC 3339 time such as 2026-01-02T15:04:05Z", Quote(v))
 		return time.Time{}
