@@ -232,10 +232,12 @@ func (s *shard) effectsStage(ctx context.Context, in <-chan *batch) error {
 	return nil
 }
 
-// memory knows which jobs a state holds and when they were last touched.
+// memory knows which jobs a state holds and when they were last touched. All its
+// work is in proportion to what a batch touches.
 type memory struct {
 	last  map[uuid.UUID]uint64 // number of the batch that touched the job last
-	queue []touch              // oldest first
+	fresh []touch              // touched by batches that were not yet seen stored, oldest first
+	idle  []touch              // stored and not at rest, longest untouched first
 }
 
 type touch struct {
@@ -251,28 +253,35 @@ func (m *memory) touch(id uuid.UUID, batch uint64) {
 		return
 	}
 	m.last[id] = batch
-	m.queue = append(m.queue, touch{id, batch})
+	m.fresh = append(m.fresh, touch{id, batch})
 }
 
-// trim forgets, among the jobs whose last batch is stored, those that are
-// settled, and the longest untouched ones while there are too many.
+// trim forgets, among the jobs whose last batch is stored, those that are at
+// rest, and the longest untouched ones while there are too many.
 func (m *memory) trim(state *ledger.State, committed uint64) {
-	kept := m.queue[:0]
-	for i, t := range m.queue {
-		if t.batch > committed {
-			kept = append(kept, m.queue[i:]...)
-			break
-		}
+	for len(m.fresh) > 0 && m.fresh[0].batch <= committed {
+		t := m.fresh[0]
+		m.fresh = m.fresh[1:]
 		switch {
 		case m.last[t.job] != t.batch: // touched again since
-		case len(m.last) > memoryJobs || atRest(state.Job(t.job)):
-			state.Forget(t.job)
-			delete(m.last, t.job)
+		case atRest(state.Job(t.job)):
+			m.forget(state, t.job)
 		default:
-			kept = append(kept, t)
+			m.idle = append(m.idle, t)
 		}
 	}
-	m.queue = kept
+	for len(m.last) > memoryJobs && len(m.idle) > 0 {
+		t := m.idle[0]
+		m.idle = m.idle[1:]
+		if m.last[t.job] == t.batch {
+			m.forget(state, t.job)
+		}
+	}
+}
+
+func (m *memory) forget(state *ledger.State, id uuid.UUID) {
+	state.Forget(id)
+	delete(m.last, id)
 }
 
 // atRest reports whether no more entries are to be expected for a job.
