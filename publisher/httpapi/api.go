@@ -1,0 +1,246 @@
+package httpapi
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"runtime/debug"
+	"time"
+
+	"github.com/google/uuid"
+
+	"jobledger/ledger"
+)
+
+// A Decider appends entries and returns the decisions on them. Its errors are
+// those of publisher.Client, which is one.
+type Decider interface {
+	// Decide appends m and waits for the decision until ctx ends.
+	Decide(ctx context.Context, m ledger.Message) (ledger.Answer, error)
+	// DecideFresh does so under a message id that nobody has used.
+	DecideFresh(ctx context.Context, m ledger.Message) (ledger.Answer, error)
+}
+
+// A Reader reads the tables.
+type Reader interface {
+	// Job returns the job with its attempts, input and result; nil, nil if
+	// there is none.
+	Job(ctx context.Context, id uuid.UUID) (*ledger.Job, error)
+	// Jobs returns a page of jobs, newest first by creation and id.
+	Jobs(ctx context.Context, f ledger.JobFilter) ([]*ledger.Job, error)
+	// Attempts returns a page of attempts, oldest first by request, job and
+	// number.
+	Attempts(ctx context.Context, f ledger.AttemptFilter) ([]*ledger.Attempt, error)
+	// Applied returns the sequence up to which the tables know of the job's
+	// shard.
+	Applied(ctx context.Context, job uuid.UUID) (uint64, error)
+}
+
+// An InputChecker checks a job's input against its kind's schema.
+type InputChecker interface {
+	// CheckInput returns what is wrong with the input of a job of the given
+	// kind, nothing if it is right or the kind has no schema. Pointers are
+	// JSON Pointers into the input.
+	CheckInput(kind string, input []byte) []Detail
+}
+
+// Outcomes tells of jobs that settle or become unknown.
+type Outcomes interface {
+	// Watch returns a channel that receives after the job may have settled, and
+	// a function that ends the watch. Nothing is promised: it only makes a
+	// waiting answer faster. The channel may be nil.
+	Watch(job uuid.UUID) (<-chan struct{}, func())
+}
+
+// Options of an API. Decider, Reader, StreamEnd, Ready and Auth are required.
+type Options struct {
+	Decider Decider
+	Reader  Reader
+	// StreamEnd returns the stream's last sequence.
+	StreamEnd func(context.Context) (uint64, error)
+	// Ready returns why the process cannot serve, or nil.
+	Ready func(context.Context) error
+	Auth  Authenticator
+
+	Inputs   InputChecker // nil: inputs are not checked against schemas
+	Outcomes Outcomes     // nil: waiting polls only
+	Log      *slog.Logger // nil: slog.Default()
+	Version  string       // of the program, for the OpenAPI document
+
+	// DecisionWait bounds the wait for an append and its decision: 5 s.
+	DecisionWait time.Duration
+	// BehindWait bounds the wait for tables that are behind the stream: 2 s.
+	BehindWait time.Duration
+}
+
+// API is the HTTP API: an http.Handler.
+type API struct {
+	opts    Options
+	log     *slog.Logger
+	mux     *http.ServeMux
+	applied *appliedWatcher
+	openapi []byte
+	closing chan struct{} // closed when waits are to end
+	done    func()
+}
+
+// New makes an API. Close it when its server has stopped.
+func New(o Options) (*API, error) {
+	if o.Decider == nil || o.Reader == nil || o.StreamEnd == nil || o.Ready == nil || o.Auth == nil {
+		return nil, errors.New("httpapi: Options.Decider, Reader, StreamEnd, Ready and Auth are required")
+	}
+	if o.DecisionWait <= 0 {
+		o.DecisionWait = 5 * time.Second
+	}
+	if o.BehindWait <= 0 {
+		o.BehindWait = 2 * time.Second
+	}
+	a := &API{opts: o, log: o.Log, mux: http.NewServeMux(), closing: make(chan struct{})}
+	if a.log == nil {
+		a.log = slog.Default()
+	}
+	a.done = onceFunc(a.closing)
+	a.applied = newAppliedWatcher(o.Reader.Applied)
+	if err := a.register(); err != nil {
+		return nil, err
+	}
+	return a, nil
+}
+
+// EndWaits makes waiting requests answer with what is known. A server calls it
+// when it begins to shut down.
+func (a *API) EndWaits() { a.done() }
+
+// Close ends the waits and the goroutines.
+func (a *API) Close() {
+	a.EndWaits()
+	a.applied.close()
+}
+
+// handler answers a request or returns why it did not: a *Problem, or an error
+// whose details are nobody's business.
+type handler func(w http.ResponseWriter, r *http.Request) error
+
+// RequestIDHeader names the request in answers and logs. A caller's own is
+// taken if it is a plain short text.
+const RequestIDHeader = "Ledger-Request-Id"
+
+// ServeHTTP implements http.Handler.
+func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	id := requestID(r)
+	w.Header().Set(RequestIDHeader, id)
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.Header().Set("Cache-Control", "no-store")
+	started := &startedWriter{ResponseWriter: w}
+	defer a.recovered(started, r, id)
+	if _, pattern := a.mux.Handler(r); pattern == "" {
+		a.noRoute(started, r)
+		return
+	}
+	a.mux.ServeHTTP(started, r)
+}
+
+// noRoute turns the mux's plain answers into problems.
+func (a *API) noRoute(w http.ResponseWriter, r *http.Request) {
+	plain := headerRecorder{header: http.Header{}}
+	a.mux.ServeHTTP(&plain, r)
+	if allow := plain.header.Get("Allow"); plain.status == http.StatusMethodNotAllowed {
+		w.Header().Set("Allow", allow)
+		a.fail(w, r, problem(http.StatusMethodNotAllowed, "method-not-allowed", "%s is not served here; %s are", r.Method, allow))
+		return
+	}
+	a.fail(w, r, problem(http.StatusNotFound, "not-found", "nothing is served at %s", r.URL.Path))
+}
+
+// recovered answers a request whose handler panicked.
+func (a *API) recovered(w *startedWriter, r *http.Request, id string) {
+	reason := recover()
+	if reason == nil {
+		return
+	}
+	if reason == http.ErrAbortHandler {
+		panic(reason)
+	}
+	a.log.Error("a request handler panicked", "request_id", id, "method", r.Method, "path", r.URL.Path,
+		"panic", fmt.Sprint(reason), "stack", string(debug.Stack()))
+	if w.started {
+		panic(http.ErrAbortHandler) // the answer is half written: cut it
+	}
+	a.write(w, internalProblem(id))
+}
+
+// handle makes an http.HandlerFunc of h.
+func (a *API) handle(h handler) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if err := h(w, r); err != nil {
+			a.fail(w, r, err)
+		}
+	}
+}
+
+// fail answers with a problem.
+func (a *API) fail(w http.ResponseWriter, r *http.Request, err error) {
+	var later *undecided
+	if errors.As(err, &later) {
+		a.pending(w, later)
+		return
+	}
+	var p *Problem
+	if !errors.As(err, &p) {
+		id := w.Header().Get(RequestIDHeader)
+		if r.Context().Err() != nil {
+			a.log.Debug("a client went away", "request_id", id, "method", r.Method, "path", r.URL.Path, "error", err)
+		} else {
+			a.log.Error("a request failed", "request_id", id, "method", r.Method, "path", r.URL.Path, "error", err)
+		}
+		p = problem(http.StatusServiceUnavailable, "unavailable", "the ledger cannot answer now; the request is %s in its logs", id)
+		p.RequestID = id
+	}
+	a.write(w, p)
+}
+
+func requestID(r *http.Request) string {
+	const longest = 64
+	id := r.Header.Get(RequestIDHeader)
+	if id == "" || len(id) > longest {
+		return rand.Text()
+	}
+	for _, c := range []byte(id) {
+		if c <= ' ' || c > '~' {
+			return rand.Text()
+		}
+	}
+	return id
+}
+
+// startedWriter knows whether the answer has begun.
+type startedWriter struct {
+	http.ResponseWriter
+	started bool
+}
+
+func (w *startedWriter) WriteHeader(status int) {
+	w.started = true
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w *startedWriter) Write(b []byte) (int, error) {
+	w.started = true
+	return w.ResponseWriter.Write(b)
+}
+
+// Unwrap lets http.ResponseController reach the connection.
+func (w *startedWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// headerRecorder keeps an answer's status and header and drops its body.
+type headerRecorder struct {
+	header http.Header
+	status int
+}
+
+func (w *headerRecorder) Header() http.Header         { return w.header }
+func (w *headerRecorder) WriteHeader(status int)      { w.status = status }
+func (w *headerRecorder) Write(b []byte) (int, error) { return len(b), nil }
