@@ -69,16 +69,19 @@ func (s *story) printEffect(e Effect) {
 }
 
 // printJob writes the rows of a job that differ from what was last written, or
-// all of them.
+// all of them, with the sequences of the entries that changed them.
 func (s *story) printJob(j *Job, all bool) {
-	s.printRow(j.ID.String(), "  "+s.jobLine(j), all)
+	s.printRow(j.ID.String(), "  "+s.jobLine(j), j.Seqs, all)
 	for _, a := range j.Attempts {
-		s.printRow(fmt.Sprint(j.ID, a.Number), "    "+s.attemptLine(a), all)
+		s.printRow(fmt.Sprint(j.ID, a.Number), "    "+s.attemptLine(a), a.Seqs, all)
 	}
 }
 
-func (s *story) printRow(key, line string, all bool) {
-	if all || s.shown[key] != line {
+func (s *story) printRow(key, line string, seqs []uint64, all bool) {
+	switch {
+	case all:
+		fmt.Fprintf(&s.out, "%s seqs=%d\n", line, seqs)
+	case s.shown[key] != line:
 		fmt.Fprintln(&s.out, line)
 	}
 	s.shown[key] = line
