@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"jobledger/internal/sqllint"
 )
 
 // The rules under which one SQL serves PostgreSQL and CockroachDB, as far as
@@ -37,34 +39,16 @@ var (
 		commentOn,
 	}
 
-	banned = []struct {
-		pattern *regexp.Regexp
-		why     string
-	}{
-		{word(`INT|INTEGER|SMALLINT`), "INT8, INT4 or INT2 by name: INT has another width on CockroachDB"},
-		{word(`(SMALL|BIG)?SERIAL|IDENTITY|SEQUENCE|NEXTVAL|GENERATED`), "no sequences: ids come from the stream"},
-		{word(`VARCHAR|CHAR|CHARACTER|CITEXT|JSON|TIMESTAMP|DATE|TIME|REAL|FLOAT[48]?|DOUBLE|MONEY|ENUM|XML`),
-			"only TEXT, BYTEA, BOOL, UUID, TIMESTAMPTZ, NUMERIC, JSONB and INT8"},
-		{word(`JSONB\s*\[\s*\]`), "no jsonb[]"},
-		{word(`COLLATE`), "text compares by bytes: by the database's collation, not by columns"},
-		{regexp.MustCompile(`(?i)(\b(SELECT|RETURNING|DISTINCT)|,|\.)\s*\*`), "no *: name the columns"},
-		{regexp.MustCompile(`/`), "no division: integers divide to an integer or to a decimal"},
-		{word(`TRIGGER|FUNCTION|PROCEDURE|RULE|EXTENSION|DOMAIN|INHERITS|PARTITION`), "no triggers, functions, extensions"},
-		{word(`pg_(try_)?advisory\w*|LISTEN|NOTIFY|LOCK TABLE|FOR UPDATE`), "no advisory locks, no LISTEN, no table locks"},
-		{word(`TEMP|TEMPORARY|UNLOGGED`), "no temporary or unlogged tables"},
-		{word(`DEFERRABLE|REFERENCES|FOREIGN KEY`), "no deferrable constraints, no foreign keys"},
-		{word(`ctid|xmin|xmax|tableoid`), "no system columns"},
-		{word(`UPSERT|MERGE|NULLS NOT DISTINCT|GROUPING SETS|ROLLUP|CUBE`), "not on both databases"},
-		{word(`TRUNCATE|RENAME|SET SCHEMA|ALTER COLUMN`), "generations are swapped by the pointer; columns are added, not changed"},
-		{word(`BEGIN|COMMIT|ROLLBACK|SAVEPOINT|DO`), "no transactions and no blocks: DDL commits them on CockroachDB"},
-		{word(`CASCADE`), "drops name what they drop"},
-		{regexp.MustCompile(`\$\$|"`), "no dollar quotes, no quoted names"},
-	}
+	// What migrations must not say besides the rules for every SQL text.
+	banned = append([]sqllint.Rule{
+		{Pattern: sqllint.Words(`TRIGGER|FUNCTION|PROCEDURE|RULE|EXTENSION|DOMAIN|INHERITS|PARTITION`), Why: "no triggers, functions, extensions"},
+		{Pattern: sqllint.Words(`FOR UPDATE`), Why: "no row locks in a view"},
+		{Pattern: sqllint.Words(`DEFERRABLE|REFERENCES|FOREIGN KEY`), Why: "no deferrable constraints, no foreign keys"},
+		{Pattern: sqllint.Words(`TRUNCATE|RENAME|SET SCHEMA|ALTER COLUMN`), Why: "generations are swapped by the pointer; columns are added, not changed"},
+		{Pattern: sqllint.Words(`DO`), Why: "no transactions and no blocks: DDL commits them on CockroachDB"},
+		{Pattern: sqllint.Words(`CASCADE`), Why: "drops name what they drop"},
+	}, sqllint.Common...)
 )
-
-func word(alternatives string) *regexp.Regexp {
-	return regexp.MustCompile(`(?i)(^|[^\w])(` + alternatives + `)($|[^\w])`)
-}
 
 // lintMigration returns what is wrong with the text of a migration file.
 func lintMigration(text string) []string {
@@ -124,11 +108,7 @@ func lintStatement(statement string) []string {
 	}
 	// In its own place DO is not a block.
 	checked := strings.ReplaceAll(statement, ") DO NOTHING", ")")
-	for _, ban := range banned {
-		if hit := ban.pattern.FindString(checked); hit != "" {
-			faults = append(faults, fmt.Sprintf("%q: %s", strings.TrimSpace(hit), ban.why))
-		}
-	}
+	faults = append(faults, sqllint.Apply(banned, checked)...)
 	if createTable.MatchString(statement) {
 		faults = append(faults, lintKey(statement)...)
 	}
