@@ -220,6 +220,7 @@ func TestWithoutAConnectionNothingIsSent(t *testing.T) {
 		defer cancel()
 		_, err := a.Append(ctx, request("never"), "")
 		require.ErrorIs(t, err, publisher.ErrNotAppended)
+		require.ErrorIs(t, err, publisher.ErrUnavailable)
 
 		proxy.Restore()
 		_, err = a.Append(testContext(t), request("later"), "")

@@ -150,6 +150,9 @@ func isClaim(m ledger.Message) bool {
 }
 
 func (c *Client) decide(ctx context.Context, m ledger.Message) (ledger.Answer, error) {
+	if c.stop.Err() != nil {
+		return ledger.Answer{}, c.notAppended(m, ErrClosed)
+	}
 	select {
 	case c.slots <- struct{}{}:
 		defer func() { <-c.slots }()

@@ -183,3 +183,46 @@ func TestClosedClientEndsWaits(t *testing.T) {
 	_, err = c.Decide(testContext(t), request("other"))
 	require.ErrorIs(t, err, publisher.ErrNotAppended)
 }
+
+// An answer can be lost with the acknowledgement; the caller must learn that
+// the entry is there instead of waiting for it.
+func TestLostAnswerIsNotWaitedFor(t *testing.T) {
+	t.Parallel()
+	js, name, prefix := testenv.Stream(t)
+	proxy := testenv.NewProxy(t, testenv.NATSURL(t))
+	c := newClient(t, testenv.Connect(t, proxy.URL(testenv.NATSURL(t))), name, prefix)
+	proxy.HoldAnswers()
+	result := make(chan error, 1)
+	go func() {
+		_, err := c.Decide(testContext(t), request("k"))
+		result <- err
+	}()
+	testenv.Eventually(t, testTimeout, func() (bool, string) { return len(stored(t, js, name)) == 1, "nothing is stored" })
+	proxy.Drop()
+	proxy.Restore()
+	var duplicate *publisher.DuplicateAppendError
+	require.ErrorAs(t, <-result, &duplicate)
+	require.EqualValues(t, 1, duplicate.Seq)
+}
+
+func TestOutcomesAreHeard(t *testing.T) {
+	t.Parallel()
+	nc := testenv.NATS(t)
+	outcomes := publisher.NewOutcomes(nc, "p")
+	job := uuid.New()
+	heard, stop := outcomes.Watch(job)
+	require.NoError(t, nc.Flush())
+	for range 3 { // more than are kept
+		require.NoError(t, nc.Publish("p.outcome."+job.String(), []byte("{}")))
+	}
+	select {
+	case <-heard:
+	case <-time.After(testTimeout):
+		t.Fatal("the outcome was not heard")
+	}
+	stop()
+	nc.Close()
+	silent, stop := outcomes.Watch(job)
+	require.Nil(t, silent)
+	stop()
+}

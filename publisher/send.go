@@ -59,6 +59,9 @@ func (a *Appender) enqueue(ctx context.Context, c *call) outcome {
 	case <-a.stop.Done():
 	}
 	if c.state.CompareAndSwap(queued, abandoned) {
+		if !a.nc.IsConnected() {
+			return outcome{err: errOffline}
+		}
 		return outcome{err: errNotSent}
 	}
 	return a.answer(ctx, c)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"golang.org/x/sync/semaphore"
 
 	"jobledger/ledger"
 )
@@ -61,7 +62,7 @@ type Options struct {
 	Reader  Reader
 	// StreamEnd returns the stream's last sequence.
 	StreamEnd func(context.Context) (uint64, error)
-	// Ready returns why the process cannot serve, or nil.
+	// Ready returns why the process cannot serve, or nil. Anybody may read it.
 	Ready func(context.Context) error
 	Auth  Authenticator
 
@@ -83,6 +84,7 @@ type API struct {
 	mux     *http.ServeMux
 	applied *appliedWatcher
 	openapi []byte
+	bodies  *semaphore.Weighted
 	closing chan struct{} // closed when waits are to end
 	done    func()
 }
@@ -98,7 +100,7 @@ func New(o Options) (*API, error) {
 	if o.BehindWait <= 0 {
 		o.BehindWait = 2 * time.Second
 	}
-	a := &API{opts: o, log: o.Log, mux: http.NewServeMux(), closing: make(chan struct{})}
+	a := &API{opts: o, log: o.Log, mux: http.NewServeMux(), closing: make(chan struct{}), bodies: semaphore.NewWeighted(bodiesInHand)}
 	if a.log == nil {
 		a.log = slog.Default()
 	}
@@ -123,6 +125,36 @@ func (a *API) Close() {
 // handler answers a request or returns why it did not: a *Problem, or an error
 // whose details are nobody's business.
 type handler func(w http.ResponseWriter, r *http.Request) error
+
+const (
+	// bodiesInHand bounds the bodies of requests that are being served, in
+	// bytes.
+	bodiesInHand = 256 << 20
+	// admitWait is how long a request waits until there is room for its body.
+	admitWait = time.Second
+)
+
+// known makes a handler of one that needs to know who asks. Nobody's body is
+// read before that, and there are never more bodies in memory than are allowed.
+func (a *API) known(serve func(w http.ResponseWriter, r *http.Request, who Principal) error) handler {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		who, err := a.opts.Auth(r)
+		if err != nil {
+			return err
+		}
+		room := min(r.ContentLength, ledger.MaxRequestBytes)
+		if room < 0 { // not said
+			room = ledger.MaxRequestBytes
+		}
+		ctx, cancel := context.WithTimeout(r.Context(), admitWait)
+		defer cancel()
+		if err := a.bodies.Acquire(ctx, room); err != nil {
+			return problem(http.StatusServiceUnavailable, "overloaded", "too many requests are being served; nothing was done, repeat it later")
+		}
+		defer a.bodies.Release(room)
+		return serve(w, r, who)
+	}
+}
 
 // RequestIDHeader names the request in answers and logs. A caller's own is
 // taken if it is a plain short text.

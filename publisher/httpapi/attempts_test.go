@@ -23,7 +23,7 @@ func (w *world) press(key, body string) *call {
 func TestFallbackButton(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.press("b1", "{}").do().is(http.StatusNotFound, "unknown-job")
+	w.press("b1", "{}").do().is(http.StatusNotFound, "not-found")
 	w.submit("order-17", simple).do().is(http.StatusCreated)
 	w.press("b1", "").without("Idempotency-Key").do().is(http.StatusBadRequest, "bad-idempotency-key")
 
@@ -66,9 +66,9 @@ func TestCancel(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	path := "/v1/jobs/" + order17 + "/cancel"
-	w.request("POST", path, "").do().is(http.StatusNotFound, "unknown-job")
+	w.request("POST", path, "").do().is(http.StatusNotFound, "not-found")
 	w.submit("order-17", simple).do().is(http.StatusCreated)
-	w.request("POST", path, `{"reason":"typo"}`).as("p-other").do().is(http.StatusNotFound, "unknown-job")
+	w.request("POST", path, `{"reason":"typo"}`).as("p-other").do().is(http.StatusNotFound, "not-found")
 	a := w.request("POST", path, `{"reason":"typo"}`).do().is(http.StatusOK)
 	require.Equal(t, "cancelled", a.body["state"])
 	a = w.request("POST", path, `{"reason":"typo"}`).do().is(http.StatusOK)
@@ -109,7 +109,7 @@ func TestResolve(t *testing.T) {
 	require.Equal(t, "seen at the provider", at["resolution_reason"])
 	w.request("POST", path, truth).as("o-root").do().is(http.StatusOK)
 	w.request("POST", path, `{"as":"failed","reason":"no"}`).as("o-root").do().is(http.StatusConflict, "attempt-ended")
-	w.request("POST", attemptsPath+"/7/resolve", `{"as":"failed","reason":"no"}`).as("o-root").do().is(http.StatusNotFound, "unknown-attempt")
+	w.request("POST", attemptsPath+"/7/resolve", `{"as":"failed","reason":"no"}`).as("o-root").do().is(http.StatusNotFound, "not-found")
 	w.request("POST", attemptsPath+"/x/resolve", `{"as":"failed","reason":"no"}`).as("o-root").do().is(http.StatusNotFound, "not-found")
 }
 

@@ -83,11 +83,14 @@ func rejected(id uuid.UUID, answer ledger.Answer) *Problem {
 	if !answer.Decision.Rejects() {
 		return nil
 	}
-	name := strings.ReplaceAll(string(answer.Reason), "_", "-")
-	if name == "" {
+	status, name := rejectionStatus(answer), strings.ReplaceAll(string(answer.Reason), "_", "-")
+	switch {
+	case status == http.StatusNotFound:
+		name = "not-found"
+	case name == "":
 		name = string(answer.Decision)
 	}
-	p := problem(rejectionStatus(answer), name, "%s", answer.Detail).job(id)
+	p := problem(status, name, "%s", answer.Detail).job(id)
 	p.Attempt = answer.Attempt
 	return p
 }

@@ -15,11 +15,7 @@ import (
 )
 
 // getJob is GET /v1/jobs/{id}.
-func (a *API) getJob(w http.ResponseWriter, r *http.Request) error {
-	who, err := a.opts.Auth(r)
-	if err != nil {
-		return err
-	}
+func (a *API) getJob(w http.ResponseWriter, r *http.Request, who Principal) error {
 	id, err := jobID(r)
 	if err != nil {
 		return err
@@ -88,11 +84,7 @@ func (a *API) catchUp(ctx context.Context, id uuid.UUID) error {
 }
 
 // getAttempt is GET /v1/jobs/{id}/attempts/{n}.
-func (a *API) getAttempt(w http.ResponseWriter, r *http.Request) error {
-	who, err := a.opts.Auth(r)
-	if err != nil {
-		return err
-	}
+func (a *API) getAttempt(w http.ResponseWriter, r *http.Request, who Principal) error {
 	id, err := jobID(r)
 	if err != nil {
 		return err
@@ -115,11 +107,7 @@ func (a *API) getAttempt(w http.ResponseWriter, r *http.Request) error {
 }
 
 // listJobs is GET /v1/jobs.
-func (a *API) listJobs(w http.ResponseWriter, r *http.Request) error {
-	who, err := a.opts.Auth(r)
-	if err != nil {
-		return err
-	}
+func (a *API) listJobs(w http.ResponseWriter, r *http.Request, who Principal) error {
 	q, err := query(r, "state", "kind", "provider", "owner", "key", "limit", "cursor")
 	if err != nil {
 		return err
@@ -159,11 +147,7 @@ func (a *API) listJobs(w http.ResponseWriter, r *http.Request) error {
 }
 
 // listAttempts is GET /v1/attempts.
-func (a *API) listAttempts(w http.ResponseWriter, r *http.Request) error {
-	who, err := a.opts.Auth(r)
-	if err != nil {
-		return err
-	}
+func (a *API) listAttempts(w http.ResponseWriter, r *http.Request, who Principal) error {
 	q, err := query(r, "state", "provider", "older_than", "limit", "cursor")
 	if err != nil {
 		return err

@@ -41,11 +41,7 @@ func idempotencyKey(r *http.Request) (string, error) {
 }
 
 // submit is POST /v1/jobs.
-func (a *API) submit(w http.ResponseWriter, r *http.Request) error {
-	who, err := a.opts.Auth(r)
-	if err != nil {
-		return err
-	}
+func (a *API) submit(w http.ResponseWriter, r *http.Request, who Principal) error {
 	key, err := idempotencyKey(r)
 	if err != nil {
 		return err
@@ -136,11 +132,7 @@ func (a *API) answerJob(w http.ResponseWriter, j *ledger.Job, decision ledger.De
 }
 
 // startAttempt is POST /v1/jobs/{id}/attempts, the fallback button.
-func (a *API) startAttempt(w http.ResponseWriter, r *http.Request) error {
-	who, err := a.opts.Auth(r)
-	if err != nil {
-		return err
-	}
+func (a *API) startAttempt(w http.ResponseWriter, r *http.Request, who Principal) error {
 	id, err := jobID(r)
 	if err != nil {
 		return err
@@ -224,11 +216,7 @@ func (a *API) answerAttempt(w http.ResponseWriter, at *ledger.Attempt, decision 
 }
 
 // cancel is POST /v1/jobs/{id}/cancel.
-func (a *API) cancel(w http.ResponseWriter, r *http.Request) error {
-	who, err := a.opts.Auth(r)
-	if err != nil {
-		return err
-	}
+func (a *API) cancel(w http.ResponseWriter, r *http.Request, who Principal) error {
 	id, err := jobID(r)
 	if err != nil {
 		return err
@@ -242,11 +230,7 @@ func (a *API) cancel(w http.ResponseWriter, r *http.Request) error {
 }
 
 // resolve is POST /v1/jobs/{id}/attempts/{n}/resolve.
-func (a *API) resolve(w http.ResponseWriter, r *http.Request) error {
-	who, err := a.opts.Auth(r)
-	if err != nil {
-		return err
-	}
+func (a *API) resolve(w http.ResponseWriter, r *http.Request, who Principal) error {
 	id, err := jobID(r)
 	if err != nil {
 		return err
