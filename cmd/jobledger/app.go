@@ -1,0 +1,156 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"jobledger/internal/config"
+	"jobledger/internal/stream"
+	"jobledger/projector"
+	"jobledger/publisher/httpapi"
+)
+
+// The roles that a process can have.
+const (
+	roleAPI       = "api"
+	roleProjector = "projector"
+	roleWorker    = "worker"
+)
+
+var allRoles = []string{roleAPI, roleProjector, roleWorker}
+
+// parseRoles checks a list of roles.
+func parseRoles(list []string) ([]string, error) {
+	if len(list) == 0 {
+		return nil, fmt.Errorf("--roles is empty; expected some of %s", strings.Join(allRoles, ", "))
+	}
+	for _, role := range list {
+		if !slices.Contains(allRoles, role) {
+			return nil, fmt.Errorf("--roles names %q; expected some of %s", role, strings.Join(allRoles, ", "))
+		}
+	}
+	return list, nil
+}
+
+const (
+	apiConnections       = 16
+	projectorConnections = 8
+	openTimeout          = 15 * time.Second
+
+	apiGrace       = httpapi.DefaultGrace + 5*time.Second
+	projectorGrace = 15 * time.Second
+	// workerMargin is what workers may take to record the ends of their calls
+	// once the calls' own grace is over.
+	workerMargin = 20 * time.Second
+)
+
+// An app is the roles of one process, wired together. The exported components
+// know nothing of each other; what they need of each other is given to them
+// here. Set the first group of members, then open, run and close it.
+type app struct {
+	log       *slog.Logger
+	nats      natsTarget
+	database  string         // URL
+	ledger    projector.Meta // which ledger; Shards is not looked at
+	roles     []string
+	providers map[string]config.Provider // what the worker role serves
+	listen    string                     // host:port of the API
+	auth      httpapi.Authenticator
+	// grace is how long running calls of workers may go on when the process
+	// has to stop.
+	grace time.Duration
+
+	links    []*link
+	pools    []*pgxpool.Pool
+	listener net.Listener // of the API
+
+	components []component
+	projector  atomic.Pointer[projector.Projector] // nil without the role
+}
+
+// open connects everything, and checks that the stream and the tables are those
+// of the ledger. On an error nothing stays open.
+func (a *app) open(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, openTimeout)
+	defer cancel()
+	// The order is that of the start; stopping goes backwards.
+	for _, role := range []struct {
+		name string
+		open func(context.Context) error
+	}{
+		{roleProjector, a.openProjector}, {roleWorker, a.openWorkers}, {roleAPI, a.openAPI},
+	} {
+		if !slices.Contains(a.roles, role.name) {
+			continue
+		}
+		if err := role.open(ctx); err != nil {
+			return errors.Join(fmt.Errorf("%s: %w", role.name, err), a.close())
+		}
+	}
+	return nil
+}
+
+// run runs the roles until ctx ends or one of them fails.
+func (a *app) run(ctx context.Context, more ...component) error {
+	return runGroup(ctx, a.log, append(more, a.components...))
+}
+
+// close gives up what open took. It is safe to call after a failed open.
+func (a *app) close() error {
+	var errs []error
+	if a.listener != nil {
+		if err := a.listener.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
+			errs = append(errs, err)
+		}
+	}
+	for _, l := range slices.Backward(a.links) {
+		errs = append(errs, l.close())
+	}
+	for _, p := range a.pools {
+		p.Close()
+	}
+	a.links, a.pools = nil, nil
+	return errors.Join(errs...)
+}
+
+func (a *app) link(name string) (*link, error) {
+	l, err := openLink(a.nats, a.ledger.Stream, a.ledger.Prefix, "jobledger "+name, a.log)
+	if err == nil {
+		a.links = append(a.links, l)
+	}
+	return l, err
+}
+
+func (a *app) pool(ctx context.Context, size int) (*pgxpool.Pool, error) {
+	p, err := projector.NewPool(ctx, a.database, size)
+	if err != nil {
+		return nil, fmt.Errorf("open the database: %w", err)
+	}
+	a.pools = append(a.pools, p)
+	return p, nil
+}
+
+// stream opens the ledger's stream on l, and insists that it is one.
+func (a *app) stream(ctx context.Context, l *link) (jetstream.Stream, error) {
+	return stream.Open(ctx, l.js, a.ledger.Stream, a.ledger.Prefix)
+}
+
+// workerName names this process in claims.
+func workerName() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown-host"
+	}
+	return fmt.Sprintf("%s/%d", host, os.Getpid())
+}

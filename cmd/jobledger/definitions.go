@@ -1,0 +1,154 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"jobledger/internal/config"
+	"jobledger/ledger"
+	"jobledger/publisher"
+)
+
+// decisionWait bounds the wait for one entry's decision.
+const decisionWait = 15 * time.Second
+
+// decide appends an entry and returns the decision on it. If somebody has
+// appended the same entry before, it is said once more, so that there is an
+// answer: the fold takes whatever is said twice as said once.
+func decide(ctx context.Context, c *publisher.Client, m ledger.Message) (ledger.Answer, error) {
+	ctx, cancel := context.WithTimeout(ctx, decisionWait)
+	defer cancel()
+	answer, err := c.Decide(ctx, m)
+	if errors.Is(err, publisher.ErrDuplicateAppend) {
+		answer, err = c.DecideFresh(ctx, m)
+	}
+	return answer, err
+}
+
+// A definition is a kind or a provider, ready to be appended.
+type definition struct {
+	What string // kind or provider
+	Name string
+	body ledger.Body
+}
+
+// An applied definition is one that the fold has decided about.
+type appliedDefinition struct {
+	What     string          `json:"what"`
+	Name     string          `json:"name"`
+	Decision ledger.Decision `json:"decision"`
+	Reason   ledger.Reason   `json:"reason,omitempty"`
+	Detail   string          `json:"detail,omitempty"`
+	Seq      uint64          `json:"seq"`
+}
+
+// definitions returns what a configuration defines: providers first, so that
+// kinds find what they name.
+func definitions(cfg *config.Config, actor string) ([]definition, error) {
+	var list []definition
+	for _, name := range slices.Sorted(maps.Keys(cfg.Providers)) {
+		p := cfg.Providers[name]
+		meaning, err := providerMeaning(p)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, definition{"provider", name, &ledger.ProviderDefinition{
+			Name: name, Type: p.Type(), Definition: meaning, Actor: actor,
+		}})
+	}
+	for _, name := range slices.Sorted(maps.Keys(cfg.Kinds)) {
+		k, err := kindDefinition(cfg.Kinds[name])
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, definition{"kind", name, &ledger.KindDefinition{Kind: k, Actor: actor}})
+	}
+	return list, nil
+}
+
+// applyDefinitions appends definitions one after the other and awaits the
+// decisions. It goes on after a refusal, and stops when the ledger cannot be
+// reached.
+func applyDefinitions(ctx context.Context, c *publisher.Client, list []definition) ([]appliedDefinition, error) {
+	applied := make([]appliedDefinition, 0, len(list))
+	for _, d := range list {
+		a, err := decide(ctx, c, d.body.Message())
+		if err != nil {
+			return applied, fmt.Errorf("define the %s %s: %w", d.What, d.Name, err)
+		}
+		applied = append(applied, appliedDefinition{d.What, d.Name, a.Decision, a.Reason, a.Detail, a.Seq})
+	}
+	return applied, nil
+}
+
+// kindDefinition converts a configured kind.
+func kindDefinition(k config.Kind) (ledger.Kind, error) {
+	if k.Contract != "" {
+		return ledger.Kind{}, fmt.Errorf("kind %s names the contract %s, but this version checks no contracts; remove the member", k.Name, k.Contract)
+	}
+	d := ledger.Kind{
+		Name:               k.Name,
+		Providers:          k.Providers,
+		Effects:            ledger.Effects(k.Effects),
+		Mode:               ledger.Mode(k.Mode),
+		HedgeAfterMS:       k.HedgeAfter.Milliseconds(),
+		StartTimeoutMS:     k.StartTimeout.Milliseconds(),
+		AttemptTimeoutMS:   k.AttemptTimeout.Milliseconds(),
+		HeartbeatTimeoutMS: k.HeartbeatTimeout.Milliseconds(),
+		MaxAttempts:        k.MaxAttempts,
+		Backoff: ledger.BackoffPolicy{
+			InitialMS:   k.Backoff.Initial.Milliseconds(),
+			MaxMS:       k.Backoff.Max.Milliseconds(),
+			FactorMilli: k.Backoff.FactorMilli,
+		},
+		Failover: ledger.FailoverRule(k.Failover),
+	}
+	if err := d.Check(); err != nil {
+		return ledger.Kind{}, fmt.Errorf("kind %s: %w", k.Name, err)
+	}
+	return d, nil
+}
+
+// The meaning of a provider: what decides about the results that it gives.
+// Neither secrets nor what is a worker's own business (concurrency) are part of
+// it. Verifications refer to its digest, so members only grow, as omitempty.
+type httpMeaning struct {
+	URL            string            `json:"url"`
+	HeadersEnv     map[string]string `json:"headers_env,omitempty"`
+	KnownFailures  []int             `json:"known_failures,omitempty"`
+	IdempotencyKey config.KeyScope   `json:"idempotency_key"`
+	Reconcile      *reconcileMeaning `json:"reconcile,omitempty"`
+}
+
+type reconcileMeaning struct {
+	Lookup   string          `json:"lookup,omitempty"`
+	Replay   bool            `json:"replay,omitempty"`
+	NotFound config.NotFound `json:"not_found,omitempty"`
+}
+
+type execMeaning struct {
+	Command []string `json:"command"`
+	Dir     string   `json:"dir,omitempty"`
+	EnvPass []string `json:"env_pass,omitempty"`
+}
+
+func providerMeaning(p config.Provider) ([]byte, error) {
+	switch spec := p.Spec.(type) {
+	case config.HTTP:
+		m := httpMeaning{
+			URL: spec.URL, HeadersEnv: spec.HeadersEnv, KnownFailures: spec.KnownFailures, IdempotencyKey: spec.IdempotencyKey,
+		}
+		if spec.Reconcile != (config.Reconcile{}) {
+			m.Reconcile = &reconcileMeaning{spec.Reconcile.Lookup, spec.Reconcile.Replay, spec.Reconcile.NotFound}
+		}
+		return json.Marshal(m)
+	case config.Exec:
+		return json.Marshal(execMeaning{spec.Command, spec.Dir, spec.EnvPass})
+	}
+	return nil, fmt.Errorf("provider %s has the type %q; expected http or exec", p.Name, p.Type())
+}

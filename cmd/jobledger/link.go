@@ -1,0 +1,119 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"jobledger/internal/logging"
+	"jobledger/publisher"
+)
+
+const (
+	dialTimeout    = 5 * time.Second
+	reconnectWait  = 250 * time.Millisecond
+	reconnectSpan  = 250 * time.Millisecond // jitter on top
+	flusherTimeout = 10 * time.Second
+	linkStop       = 5 * time.Second
+)
+
+// A natsTarget says how to reach NATS.
+type natsTarget struct {
+	url   string
+	creds string        // a credentials file; "": none
+	via   []nats.Option // such as an in-process connection
+}
+
+// dial connects under the given name. The first connection must come about in
+// dialTimeout; a lost one is made anew for ever.
+func (t natsTarget) dial(name string, log *slog.Logger) (*nats.Conn, error) {
+	limited := logging.NewLimited(log, nil)
+	options := []nats.Option{
+		nats.Name(name),
+		nats.Timeout(dialTimeout),
+		nats.MaxReconnects(-1),
+		nats.ReconnectWait(reconnectWait),
+		nats.ReconnectJitter(reconnectSpan, reconnectSpan),
+		nats.FlusherTimeout(flusherTimeout),
+		nats.DisconnectErrHandler(func(nc *nats.Conn, err error) {
+			if err != nil && !nc.IsClosed() {
+				limited.Warn(context.Background(), name, "the connection to NATS is lost; reconnecting", "error", err)
+			}
+		}),
+		nats.ReconnectHandler(func(nc *nats.Conn) {
+			log.Info("the connection to NATS is back", "component", name, "server", nc.ConnectedUrlRedacted())
+		}),
+		nats.ErrorHandler(func(_ *nats.Conn, sub *nats.Subscription, err error) {
+			limited.Warn(context.Background(), name, "NATS reports an error", "error", err, "subject", subjectOf(sub))
+		}),
+	}
+	if t.creds != "" {
+		options = append(options, nats.UserCredentials(t.creds))
+	}
+	nc, err := nats.Connect(t.url, append(options, t.via...)...)
+	if err != nil {
+		return nil, exitWith(exitUnreachable, "connect to NATS at %s: %w", t.url, err)
+	}
+	return nc, nil
+}
+
+func subjectOf(sub *nats.Subscription) string {
+	if sub == nil {
+		return ""
+	}
+	return sub.Subject
+}
+
+// A link is a connection with what is needed to append to one ledger.
+type link struct {
+	nc       *nats.Conn
+	js       jetstream.JetStream
+	appender *publisher.Appender
+	client   *publisher.Client
+}
+
+// openLink connects to a ledger under a name of its own.
+func openLink(t natsTarget, stream, prefix, name string, log *slog.Logger) (*link, error) {
+	nc, err := t.dial(name, log)
+	if err != nil {
+		return nil, err
+	}
+	l := &link{nc: nc}
+	if err := l.fill(stream, prefix); err != nil {
+		return nil, errors.Join(fmt.Errorf("%s: %w", name, err), l.close())
+	}
+	return l, nil
+}
+
+func (l *link) fill(stream, prefix string) error {
+	var err error
+	if l.js, err = jetstream.New(l.nc); err != nil {
+		return fmt.Errorf("open JetStream: %w", err)
+	}
+	l.appender, err = publisher.NewAppender(l.nc, publisher.Options{Stream: stream, SubjectPrefix: prefix})
+	if err != nil {
+		return err
+	}
+	l.client, err = publisher.NewClient(l.nc, l.appender, 0)
+	return err
+}
+
+// close ends the connection, after what is being appended, for a bounded time.
+func (l *link) close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), linkStop)
+	defer cancel()
+	var errs []error
+	if l.client != nil {
+		errs = append(errs, l.client.Close())
+	}
+	if l.appender != nil {
+		errs = append(errs, l.appender.Close(ctx))
+	}
+	l.nc.Close()
+	return errors.Join(errs...)
+}

@@ -1,0 +1,93 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+
+	"golang.org/x/sync/errgroup"
+
+	"jobledger/internal/config"
+	"jobledger/workers"
+)
+
+func (a *app) openWorkers(context.Context) error {
+	l, err := a.link(roleWorker)
+	if err != nil {
+		return err
+	}
+	var list []*workers.Worker
+	for _, name := range slices.Sorted(maps.Keys(a.providers)) {
+		w, err := a.newWorker(l, a.providers[name])
+		if err != nil {
+			return fmt.Errorf("provider %s: %w", name, err)
+		}
+		list = append(list, w)
+	}
+	if len(list) == 0 {
+		a.log.Warn("the configuration has no providers, so no attempts are worked on", "role", roleWorker)
+	}
+	run := func(ctx context.Context) error { return runWorkers(ctx, list) }
+	a.components = append(a.components, component{name: roleWorker, grace: a.grace + workerMargin, run: run})
+	return nil
+}
+
+// runWorkers runs all workers; if one fails the others stop too.
+func runWorkers(ctx context.Context, list []*workers.Worker) error {
+	g, groupCtx := errgroup.WithContext(ctx)
+	for _, w := range list {
+		g.Go(func() error { return w.Run(groupCtx) })
+	}
+	g.Go(func() error { // without workers, too, the role lasts until it is stopped
+		<-groupCtx.Done()
+		return nil
+	})
+	return g.Wait()
+}
+
+func (a *app) newWorker(l *link, p config.Provider) (*workers.Worker, error) {
+	impl, perAttempt, err := implementation(p)
+	if err != nil {
+		return nil, err
+	}
+	return workers.New(workers.Options{
+		Provider: p.Name, Impl: impl, Concurrency: p.Concurrency,
+		Ledger: l.client, JetStream: l.js, Stream: a.ledger.Stream, SubjectPrefix: a.ledger.Prefix,
+		Name: workerName(), KeyPerAttempt: perAttempt, Grace: a.grace,
+		Log: a.log.With("role", roleWorker),
+	})
+}
+
+// implementation makes what a configured provider calls, and says whether its
+// idempotency keys are per attempt.
+func implementation(p config.Provider) (impl workers.Provider, perAttempt bool, err error) {
+	switch spec := p.Spec.(type) {
+	case config.HTTP:
+		headers, err := headersFromEnvironment(spec.HeadersEnv)
+		if err != nil {
+			return nil, false, err
+		}
+		impl, err = workers.NewHTTP(workers.HTTPOptions{URL: spec.URL, Headers: headers, KnownFailures: spec.KnownFailures})
+		return impl, spec.IdempotencyKey == config.KeyPerAttempt, err
+	case config.Exec:
+		impl, err = workers.NewExec(workers.ExecOptions{Command: spec.Command, Dir: spec.Dir, EnvPass: spec.EnvPass})
+		return impl, false, err
+	}
+	return nil, false, fmt.Errorf("its type is %q; expected http or exec", p.Type())
+}
+
+// headersFromEnvironment reads the headers' values from the variables that hold
+// them. The values are secret and stand in no error.
+func headersFromEnvironment(variables map[string]string) (map[string]string, error) {
+	headers := map[string]string{}
+	for header, variable := range variables {
+		value, ok := os.LookupEnv(variable)
+		if !ok {
+			return nil, fmt.Errorf("the environment has no %s, which holds the header %s", variable, header)
+		}
+		headers[header] = value
+	}
+	return headers, nil
+}

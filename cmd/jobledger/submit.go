@@ -1,0 +1,184 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"jobledger/ledger"
+)
+
+type submitOptions struct {
+	owner, key, kind, input, provider string
+	runAt                             string
+	delay                             time.Duration
+	wait                              bool
+	timeout                           time.Duration
+}
+
+func (c *cli) submitCommand() *cobra.Command {
+	var o submitOptions
+	cmd := &cobra.Command{
+		Use:   "submit --owner O --key K --kind KIND --input JSON|@FILE|-",
+		Short: "Submit a job, or find the one that the key names already",
+		Long: "Submit a job, or find the one that the key names already. The same intent under the same key is one\n" +
+			"job, however often it is submitted; another intent under it is a conflict (exit status 3).\n" +
+			"With --wait the exit status is the job's end: 0 succeeded, 1 failed, 8 unknown, 9 cancelled, 10 not yet.",
+		Args: cobra.NoArgs,
+		RunE: ran(func(ctx context.Context, _ []string) error { return c.submit(ctx, o) }),
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.owner, "owner", "", "whose job it is (required; over --api the token may say it)")
+	f.StringVar(&o.key, "key", "", "the idempotency key: one for each intent (required)")
+	f.StringVar(&o.kind, "kind", "", "the kind of work (required)")
+	f.StringVar(&o.input, "input", "", "the input: `JSON`, @FILE, or - for standard input (required)")
+	f.StringVar(&o.provider, "provider", "", "the provider to try first (default: as the kind says)")
+	f.StringVar(&o.runAt, "run-at", "", "not before this `TIME` (RFC 3339)")
+	f.DurationVar(&o.delay, "delay", 0, "not before this much time has passed")
+	f.BoolVar(&o.wait, "wait", false, "wait until the job is settled or unknown")
+	f.DurationVar(&o.timeout, "timeout", 10*time.Minute, "the most that --wait waits")
+	for _, name := range []string{"key", "kind", "input"} {
+		must(cmd.MarkFlagRequired(name))
+	}
+	cmd.MarkFlagsMutuallyExclusive("run-at", "delay")
+	return cmd
+}
+
+// must is for errors that only a mistake in this program can cause.
+func must(err error) {
+	if err != nil {
+		panic(err)
+	}
+}
+
+// The body of POST /v1/jobs.
+type submission struct {
+	Kind     string          `json:"kind"`
+	Input    json.RawMessage `json:"input"`
+	Provider string          `json:"provider,omitempty"`
+	RunAt    string          `json:"run_at,omitempty"`
+	Delay    string          `json:"delay,omitempty"`
+}
+
+func (c *cli) submit(ctx context.Context, o submitOptions) error {
+	if o.owner == "" && (c.api == "" || os.Getenv(envPrefix+"TOKEN") == "") {
+		return exitWith(exitUsage, "--owner is missing")
+	}
+	body := submission{Kind: o.kind, Provider: o.provider, RunAt: o.runAt}
+	if o.delay != 0 {
+		body.Delay = o.delay.String()
+	}
+	var err error
+	if body.Input, err = c.readJSON("--input", o.input); err != nil {
+		return err
+	}
+	api, err := c.openAPI(ctx, o.owner)
+	if err != nil {
+		return err
+	}
+	defer api.close()
+	a, err := api.call(ctx, request{method: http.MethodPost, path: "/v1/jobs", key: o.key, body: body})
+	if err != nil {
+		return err
+	}
+	if a.replayed {
+		c.log.Info("the key names this job already; nothing new was started")
+	}
+	if !o.wait {
+		_, err := c.showJob(a)
+		return err
+	}
+	var j jobView
+	if err := a.decode(&j); err != nil {
+		return err
+	}
+	return c.waitAndShow(ctx, api, j.ID, o.timeout, false)
+}
+
+// readJSON reads a JSON value that is given as itself, as @FILE, or as - for
+// standard input, and checks that the ledger can take it.
+func (c *cli) readJSON(flag, given string) (json.RawMessage, error) {
+	var data []byte
+	var err error
+	switch {
+	case given == "-":
+		data, err = io.ReadAll(io.LimitReader(c.stdin, ledger.MaxRequestBytes+1))
+	case strings.HasPrefix(given, "@"):
+		data, err = readFileUpTo(given[1:], ledger.MaxRequestBytes+1)
+	default:
+		data = []byte(given)
+	}
+	if err != nil {
+		return nil, exitWith(exitUsage, "%s: %w", flag, err)
+	}
+	if len(data) > ledger.MaxRequestBytes {
+		return nil, exitWith(exitUsage, "%s has more than %d bytes, the most that a request may have", flag, ledger.MaxRequestBytes)
+	}
+	if err := ledger.CheckJSON(data); err != nil {
+		return nil, exitWith(exitUsage, "%s: %w", flag, err)
+	}
+	return data, nil
+}
+
+func readFileUpTo(path string, most int64) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, most))
+}
+
+// showJob prints a job that the API has answered with.
+func (c *cli) showJob(a answer) (*jobView, error) {
+	var j jobView
+	if err := a.decode(&j); err != nil {
+		return nil, err
+	}
+	if c.output == "json" {
+		return &j, c.printBody(a.body)
+	}
+	return &j, c.printJob(&j)
+}
+
+// waitStep is how long one call waits for a job.
+const waitStep = 30 * time.Second
+
+// waitAndShow waits until the job is settled or, unless terminal is set,
+// unknown; prints it; and returns the exit status that belongs to its state.
+func (c *cli) waitAndShow(ctx context.Context, api *apiClient, id string, timeout time.Duration, terminal bool) error {
+	end := time.Now().Add(timeout)
+	for {
+		step := max(min(time.Until(end), waitStep), 0)
+		q := url.Values{"wait": {step.String()}}
+		if terminal {
+			q.Set("until", "terminal")
+		}
+		a, err := api.call(ctx, request{method: http.MethodGet, path: "/v1/jobs/" + id, query: q, wait: step})
+		if err != nil {
+			return err
+		}
+		var j jobView
+		if err := a.decode(&j); err != nil {
+			return err
+		}
+		over := j.State.Settled() || j.State == ledger.JobUnknown && !terminal
+		if !over && time.Now().Before(end) {
+			continue
+		}
+		if _, err := c.showJob(a); err != nil {
+			return err
+		}
+		if !over {
+			return exitWith(exitTimedOut, "after %s the job is still %s", timeout, j.stateCell())
+		}
+		return exitStatus(jobStatus(j.State))
+	}
+}
