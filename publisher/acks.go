@@ -2,6 +2,7 @@ package publisher
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -80,10 +81,16 @@ func (s *acks) loseAll() {
 }
 
 func (s *acks) close() error {
-	if err := s.sub.Unsubscribe(); err != nil && err != nats.ErrConnectionClosed {
+	if err := s.sub.Unsubscribe(); err != nil && !gone(err) {
 		return fmt.Errorf("unsubscribe from acknowledgements: %w", err)
 	}
 	return nil
+}
+
+// gone reports whether a subscription could not be ended because it had ended
+// with its connection.
+func gone(err error) bool {
+	return errors.Is(err, nats.ErrConnectionClosed) || errors.Is(err, nats.ErrBadSubscription)
 }
 
 // end gives every member of the flight its outcome, and the slot back.

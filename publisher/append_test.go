@@ -365,3 +365,17 @@ func TestClose(t *testing.T) {
 		require.ErrorIs(t, err, publisher.ErrClosed)
 	})
 }
+
+func TestClosedConnectionEndsAppends(t *testing.T) {
+	t.Parallel()
+	modes(t, func(t *testing.T, mode publisher.Mode) {
+		_, name, prefix := testenv.Stream(t)
+		nc := testenv.NATS(t)
+		a := newAppender(t, nc, publisher.Options{Stream: name, SubjectPrefix: prefix, Mode: mode})
+		nc.Close()
+		_, err := a.Append(context.Background(), request("k"), "")
+		require.ErrorIs(t, err, publisher.ErrNotAppended)
+		require.ErrorIs(t, err, nats.ErrConnectionClosed)
+		require.NoError(t, a.Close(testContext(t)))
+	})
+}

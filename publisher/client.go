@@ -104,7 +104,7 @@ func NewClient(nc *nats.Conn, a *Appender, maxWaiting int) (*Client, error) {
 // Close ends what waits for a decision, with a *NoDecisionError.
 func (c *Client) Close() error {
 	c.stopNow()
-	if err := c.sub.Unsubscribe(); err != nil && !errors.Is(err, nats.ErrConnectionClosed) && !errors.Is(err, nats.ErrBadSubscription) {
+	if err := c.sub.Unsubscribe(); err != nil && !gone(err) {
 		return fmt.Errorf("unsubscribe from decisions: %w", err)
 	}
 	return nil
