@@ -194,7 +194,7 @@ func decodeVerified(e *Entry) error {
 		case "kind":
 			b.Kind = r.named()
 		case "contract":
-			b.Contract = r.freeText()
+			b.Contract = r.contract()
 		case "provider_digest":
 			b.ProviderDigest = r.digest()
 		case "passed":

@@ -110,6 +110,23 @@ func (s *State) LoadVerification(row VerificationRow) {
 	s.defs.proofs[proof{row.Provider, row.Kind, row.Contract}] = &row
 }
 
+// Defined reports whether an entry that defines something is the one that did,
+// or an older one; an entry that repeated a definition is not. It serves to
+// tell again what was decided.
+func (s *State) Defined(e *Entry) bool {
+	switch b := e.Body.(type) {
+	case *KindDefinition:
+		return s.defs.kind(b.Kind.Name, e.Seq) != nil
+	case *ProviderDefinition:
+		row := s.defs.providers[b.Name]
+		return row != nil && row.Seq >= e.Seq
+	case *Verification:
+		row := s.defs.proofs[proof{b.Provider, b.Kind, b.Contract}]
+		return row != nil && row.Seq >= e.Seq
+	}
+	return true
+}
+
 func (st *step) defineKind(b *KindDefinition) {
 	digest := b.Kind.Digest()
 	if old := st.s.defs.latest(b.Kind.Name); old != nil && old.Digest == digest {

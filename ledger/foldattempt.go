@@ -186,15 +186,19 @@ func (st *step) settle(a *Attempt, b *Completion) {
 		st.success(a, b.Result, attemptWon, attemptLost)
 	case OutcomeFailed:
 		st.accept()
-		a.Failure = b.Failure
-		st.end(a, attemptFailed)
-		st.follow()
+		st.fail(a, b.Failure, attemptFailed)
 	case OutcomeUnsent:
 		st.accept()
-		a.Failure = b.Failure
-		st.end(a, attemptNotSent)
-		st.follow()
+		st.fail(a, b.Failure, attemptNotSent)
 	}
+}
+
+// fail ends an attempt without a result.
+func (st *step) fail(a *Attempt, why Failure, event attemptEvent) {
+	st.retryAfterMS, why.RetryAfterMS = why.RetryAfterMS, 0
+	a.Failure = why
+	st.end(a, event)
+	st.follow()
 }
 
 // keep takes over what a completion knows besides its outcome.
@@ -226,6 +230,7 @@ func (st *step) lose(a *Attempt, event attemptEvent, why Failure) {
 		a.UnknownSince = st.e.At
 	}
 	st.s.moveAttempt(a, event)
+	why.RetryAfterMS = 0
 	a.DueAt, a.Failure = zeroTime, why
 	st.follow()
 }
@@ -291,11 +296,11 @@ func (st *step) resolve(b *Resolution) {
 		st.success(a, b.Result, resolvedSucceeded, resolvedLost)
 	case OutcomeFailed:
 		st.accept()
-		if a.Failure = b.Failure; b.Failure.Class == "" {
-			a.Failure = Failure{Class: "resolved", Message: b.Reason, Reach: ReachTransient}
+		why := b.Failure
+		if why.Class == "" {
+			why = Failure{Class: "resolved", Message: b.Reason, Reach: ReachTransient}
 		}
-		st.end(a, resolvedFailed)
-		st.follow()
+		st.fail(a, why, resolvedFailed)
 	case OutcomeCancelled:
 		st.accept()
 		st.end(a, resolvedCancelled)
@@ -350,9 +355,7 @@ func (st *step) due(b *Due) {
 	st.accept()
 	st.out.Answer.Attempt = a.Number
 	if a.State == AttemptStarting {
-		a.Failure = Failure{Class: "expired", Message: "no worker claimed the attempt before its start deadline"}
-		st.end(a, attemptUnclaimed)
-		st.follow()
+		st.fail(a, Failure{Class: "expired", Message: "no worker claimed the attempt before its start deadline"}, attemptUnclaimed)
 		return
 	}
 	st.lose(a, attemptOverdue, Failure{Class: "deadline", Message: "no completion arrived before the attempt's deadline"})

@@ -148,7 +148,7 @@ func (r *reader) kind() (Kind, error) {
 		case "failover":
 			k.Failover = oneOf(r, FailoverNever, FailoverVerified)
 		case "contract":
-			k.Contract = r.freeText()
+			k.Contract = r.contract()
 		default:
 			r.reject("an unknown member")
 		}
@@ -181,6 +181,29 @@ func (r *reader) backoff(b *BackoffPolicy) {
 		}
 		return r.err
 	})
+}
+
+// contract reads a contract's digest: it travels in every start, so it is short
+// and needs no escapes.
+func (r *reader) contract() string {
+	at := r.pos
+	v := r.text()
+	if r.err == nil && !validContract(v) {
+		r.pos = at
+		r.reject("%s; expected at most %d letters, digits and the characters : . _ -", Quote(v), MaxContractBytes)
+	}
+	return v
+}
+
+func validContract(v string) bool {
+	for i := range len(v) {
+		c := v[i]
+		alnum := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
+		if !alnum && c != ':' && c != '.' && c != '_' && c != '-' {
+			return false
+		}
+	}
+	return len(v) <= MaxContractBytes
 }
 
 // names reads an array of at most most names.
@@ -226,6 +249,8 @@ func (k *Kind) Check() error {
 		return fault("/providers", "it is empty; a kind needs at least one provider")
 	case len(k.Providers) > MaxProviders:
 		return fault("/providers", "%d providers; at most %d are allowed", len(k.Providers), MaxProviders)
+	case !validContract(k.Contract):
+		return fault("/contract", "%s is not a contract's digest", Quote(k.Contract))
 	case k.AttemptTimeoutMS < 1:
 		return fault("/attempt_timeout_ms", "%d; expected at least 1", k.AttemptTimeoutMS)
 	case k.MaxAttempts < 1:

@@ -33,6 +33,8 @@ const (
 	MaxNameBytes = 64
 	// MaxTextBytes bounds free text in an entry (actor, reason, message).
 	MaxTextBytes = 4 << 10
+	// MaxContractBytes bounds the digest of a contract.
+	MaxContractBytes = 128
 	// MinClaimBytes and MaxClaimBytes bound the text of a claim id. Sixteen
 	// characters of base64 or hex are the least that may hold 128 bits or near.
 	MinClaimBytes = 16

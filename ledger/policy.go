@@ -78,6 +78,7 @@ func (st *step) carryOut(p plan, now bool) {
 	case p.act == actFail:
 		st.s.moveJob(j, jobFailed)
 		j.StateReason, j.DueAt = "", zeroTime
+		p.failure.Reach = "" // of the attempt, not of the job
 		j.Failure, j.CompletedAt, j.CompletedSeq = p.failure, st.e.At, st.e.Seq
 		st.announce()
 	}
@@ -184,7 +185,7 @@ func (st *step) startOn(w window, provider string) plan {
 		b := st.kind.Backoff
 		wait := b.wait(w.ended)
 		wait -= jitter(st.job, wait/2)
-		p.waitMS = max(wait, min(w.last.Failure.RetryAfterMS, b.MaxMS))
+		p.waitMS = max(wait, min(st.retryAfterMS, b.MaxMS))
 	}
 	return p
 }

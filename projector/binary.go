@@ -13,8 +13,7 @@ import (
 )
 
 // The functions below append one value in PostgreSQL's binary format, preceded
-// by its length: the form of a field in binary COPY and of an element in a
-// binary array alike. Rows are encoded by hand because reflection would cost
+// by its length: the form of an element in a binary array. Rows are encoded by hand because reflection would cost
 // more than the rest of a batch.
 
 // null is the length that stands for NULL.
@@ -139,12 +138,6 @@ func decodeHex(v string) []byte {
 	}
 	return b
 }
-
-// copyHeader starts a binary COPY; copyTrailer ends it.
-var (
-	copyHeader  = append([]byte("PGCOPY\n\xff\r\n\x00"), 0, 0, 0, 0, 0, 0, 0, 0)
-	copyTrailer = []byte{0xff, 0xff}
-)
 
 // jsonAsText turns an encoded jsonb value into an encoded text.
 func jsonAsText[T any](put func([]byte, *T) []byte, b []byte, r *T) []byte {

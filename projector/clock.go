@@ -63,20 +63,28 @@ func (c *clock) look(ctx context.Context) error {
 		return err
 	}
 	due := c.choose(rows, now)
+	failed := make([]bool, len(due))
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(clockAhead)
-	for _, r := range due {
+	for i, r := range due {
 		g.Go(func() error {
 			ctx, cancel := context.WithTimeout(ctx, appendTimeout)
 			defer cancel()
 			b := ledger.Due{Job: r.Job, Attempt: r.Attempt, Due: r.Due}
 			if _, err := c.appender.Append(ctx, b.Message()); err != nil {
+				failed[i] = true
 				c.log.Warn("a due time was not appended; it will be said again", "job", r.Job, "attempt", r.Attempt, "error", err)
 			}
 			return nil
 		})
 	}
-	return g.Wait()
+	err = g.Wait()
+	for i, r := range due {
+		if failed[i] {
+			delete(c.said, r)
+		}
+	}
+	return err
 }
 
 // choose returns the rows to say now and forgets those that are handled.

@@ -1,7 +1,6 @@
 package projector
 
 import (
-	"encoding/binary"
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgtype"
@@ -52,18 +51,6 @@ func (t table[T]) columnList() string {
 		names[i] = c.name
 	}
 	return strings.Join(names, ", ")
-}
-
-// copyRows encodes rows for a binary COPY of all columns.
-func (t table[T]) copyRows(rows []*T) []byte {
-	b := append(make([]byte, 0, 512*len(rows)+64), copyHeader...)
-	for _, r := range rows {
-		b = binary.BigEndian.AppendUint16(b, uint16(len(t.cols)))
-		for _, c := range t.cols {
-			b = c.put(b, r)
-		}
-	}
-	return append(b, copyTrailer...)
 }
 
 var jobsTable = table[ledger.Job]{"jobs", []column[ledger.Job]{

@@ -37,6 +37,12 @@ func (v *verifier) compare(ctx context.Context, tx pgx.Tx, gen string) error {
 	if err := compareTable(ctx, v, tx, gen, rejectionsTable, 2, rejections, nil); err != nil {
 		return err
 	}
+	for _, shard := range v.shards {
+		if found := shard.storedRules; found != shard.state.Rules() {
+			v.differ(Difference{Table: "checkpoints", Key: "shard=" + strconv.Itoa(shard.number), Column: "rules",
+				Want: strconv.Itoa(shard.state.Rules()), Got: strconv.Itoa(found)})
+		}
+	}
 	return v.compareDefinitions(ctx, tx, gen)
 }
 
@@ -49,15 +55,15 @@ func (v *verifier) compareDefinitions(ctx context.Context, tx pgx.Tx, gen string
 			defs, to = s.defs, s.to
 		}
 	}
-	kinds, _ := split(defs.Kinds, func(*ledger.KindRow) bool { return true })
+	kinds := pointers(defs.Kinds)
 	if err := compareTable(ctx, v, tx, gen, kindsTable, 2, kinds, nil); err != nil {
 		return err
 	}
-	providers, _ := split(defs.Providers, func(*ledger.ProviderRow) bool { return true })
+	providers := pointers(defs.Providers)
 	if err := compareTable(ctx, v, tx, gen, providersTable, 2, providers, nil); err != nil {
 		return err
 	}
-	proofs, _ := split(defs.Verifications, func(*ledger.VerificationRow) bool { return true })
+	proofs := pointers(defs.Verifications)
 	return compareTable(ctx, v, tx, gen, verificationsTable, 2, proofs, nil)
 }
 

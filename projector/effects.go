@@ -3,7 +3,6 @@ package projector
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"time"
 
@@ -112,12 +111,9 @@ func (f *effects) tryStart(ctx context.Context, e *ledger.Effect) error {
 // input fetches a job's input from the entry that requested it: the tables hold
 // it only as JSONB, which is not what the producer wrote.
 func (f *effects) input(ctx context.Context, seq uint64) ([]byte, error) {
-	m, err := f.stream.GetMsg(ctx, seq)
-	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		return nil, gap(seq-1, seq+1)
-	}
+	m, err := fetchEntry(ctx, f.stream, seq)
 	if err != nil {
-		return nil, fmt.Errorf("fetch the request at sequence %d: %w", seq, err)
+		return nil, err
 	}
 	e := ledger.Decode(m.Sequence, m.Time, m.Subject[len(f.prefix):], m.Data)
 	r, ok := e.Body.(*ledger.Request)

@@ -128,18 +128,19 @@ func scanAttempt(row pgx.CollectableRow) (*ledger.Attempt, error) {
 func (s *Store) Load(ctx context.Context, state *ledger.State, ids []uuid.UUID) error {
 	ctx, cancel := context.WithTimeout(ctx, commitTimeout)
 	defer cancel()
-	rows, err := s.pool.Query(ctx, s.sql.loadJobs, ids)
-	if err != nil {
-		return fmt.Errorf("load %d jobs: %w", len(ids), err)
-	}
-	jobs, err := pgx.CollectRows(rows, scanJob)
-	if err != nil {
-		return fmt.Errorf("load %d jobs: %w", len(ids), err)
-	}
-	if len(jobs) > 0 {
-		if err := s.loadAttempts(ctx, jobs); err != nil {
+	var jobs []*ledger.Job
+	err := pgx.BeginTxFunc(ctx, s.pool, s.tx, func(tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, s.sql.loadJobs, ids)
+		if err != nil {
 			return err
 		}
+		if jobs, err = pgx.CollectRows(rows, scanJob); err != nil || len(jobs) == 0 {
+			return err
+		}
+		return s.loadAttempts(ctx, tx, jobs)
+	})
+	if err != nil {
+		return fmt.Errorf("load %d jobs: %w", len(ids), err)
 	}
 	for _, j := range jobs {
 		state.Load(j)
@@ -152,19 +153,19 @@ func (s *Store) Load(ctx context.Context, state *ledger.State, ids []uuid.UUID) 
 	return nil
 }
 
-func (s *Store) loadAttempts(ctx context.Context, jobs []*ledger.Job) error {
+func (s *Store) loadAttempts(ctx context.Context, tx pgx.Tx, jobs []*ledger.Job) error {
 	ids := make([]uuid.UUID, len(jobs))
 	byID := make(map[uuid.UUID]*ledger.Job, len(jobs))
 	for i, j := range jobs {
 		ids[i], byID[j.ID] = j.ID, j
 	}
-	rows, err := s.pool.Query(ctx, s.sql.loadAttempts, ids)
+	rows, err := tx.Query(ctx, s.sql.loadAttempts, ids)
 	if err != nil {
-		return fmt.Errorf("load the attempts of %d jobs: %w", len(ids), err)
+		return fmt.Errorf("attempts: %w", err)
 	}
 	attempts, err := pgx.CollectRows(rows, scanAttempt)
 	if err != nil {
-		return fmt.Errorf("load the attempts of %d jobs: %w", len(ids), err)
+		return fmt.Errorf("attempts: %w", err)
 	}
 	for _, a := range attempts {
 		j := byID[a.Job]
@@ -219,8 +220,8 @@ func (s *Store) checkShards(list []Checkpoint) error {
 			return fmt.Errorf("checkpoint %d of generation %s is missing", i, s.generation)
 		}
 	}
-	if len(list) == 0 {
-		return fmt.Errorf("generation %s has no checkpoints; run jobledger init", s.generation)
+	if len(list) != s.shards {
+		return fmt.Errorf("generation %s has %d checkpoints; ledger_meta says that there are %d shards", s.generation, len(list), s.shards)
 	}
 	return nil
 }

@@ -3,7 +3,6 @@ package projector
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"sync/atomic"
@@ -156,8 +155,10 @@ func (p *Projector) session(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := checkPosition(ctx, r.stream, r.prefix, r.pos); err != nil {
-		return err
+	for _, c := range points {
+		if err := checkPosition(ctx, r.stream, c.Pos); err != nil {
+			return err
+		}
 	}
 	for i, c := range points {
 		if err := shards[i].redo(ctx, r, c); err != nil {
@@ -211,7 +212,8 @@ func (p *Projector) standBy(ctx context.Context) {
 }
 
 // progress returns a number that changes whenever a checkpoint moves, and
-// whether any is behind the stream's end.
+// whether there is something to do for whoever projects: entries to fold,
+// effects to perform, or due times to say.
 func (p *Projector) progress(ctx context.Context) (sum uint64, waiting bool, err error) {
 	store, err := OpenStore(ctx, p.o.Pool)
 	if err != nil {
@@ -221,15 +223,18 @@ func (p *Projector) progress(ctx context.Context) (sum uint64, waiting bool, err
 	if err != nil {
 		return 0, false, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
-	defer cancel()
-	info, err := p.o.Stream.Info(ctx)
+	state, err := streamState(ctx, p.o.Stream)
 	if err != nil {
-		return 0, false, fmt.Errorf("look at the stream: %w", err)
+		return 0, false, err
 	}
+	overdue, err := store.DueRows(ctx, time.Now().Add(-takeOver), 1)
+	if err != nil {
+		return 0, false, err
+	}
+	waiting = len(overdue) > 0
 	for _, c := range points {
-		sum += c.Pos.Seq
-		waiting = waiting || c.Pos.Seq < info.State.LastSeq
+		sum += c.Pos.Seq + c.EffectsSeq
+		waiting = waiting || c.Pos.Seq < state.LastSeq || c.EffectsSeq < c.Pos.Seq
 	}
 	return sum, waiting, nil
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/sync/semaphore"
 
 	"jobledger/ledger"
 )
@@ -54,8 +55,9 @@ type reader struct {
 	log    *slog.Logger
 	pos    Position
 	shards []chan chunk
-	// after is where each shard has come: it gets only what follows.
-	after []uint64
+	// after is where each shard has come: it gets only what follows. until, if
+	// not nil, is where each ends: the chunk that reaches it is its last.
+	after, until []uint64
 	// marks are stored checkpoints: the chain must agree at each.
 	marks []Position
 }
@@ -85,43 +87,72 @@ func (r *reader) run(ctx context.Context) error {
 
 // session checks the stream, makes a consumer and reads until that breaks.
 func (r *reader) session(ctx context.Context) error {
-	if err := checkPosition(ctx, r.stream, r.prefix, r.pos); err != nil {
+	if err := checkPosition(ctx, r.stream, r.pos); err != nil {
 		return err
 	}
 	cons, err := r.consumer(ctx)
 	if err != nil {
 		return err
 	}
-	msgs := make(chan jetstream.Msg, chunkEntries)
-	broken := make(chan error, 1)
-	fail := func(err error) {
-		select {
-		case broken <- err:
-		default:
-		}
-	}
-	sub, err := cons.Consume(func(m jetstream.Msg) {
-		select {
-		case msgs <- m:
-		case <-ctx.Done():
-		}
-	}, jetstream.PullMaxMessagesWithBytesLimit(pullMessages, pullBytes), jetstream.PullHeartbeat(2*time.Second),
-		jetstream.PullExpiry(20*time.Second),
-		jetstream.ConsumeErrHandler(func(_ jetstream.ConsumeContext, err error) { fail(err) }))
+	in, err := consume(ctx, cons)
 	if err != nil {
-		return fmt.Errorf("consume the stream: %w", err)
+		return err
 	}
-	defer r.release(cons, sub)
+	defer r.release(cons, in)
 	for {
-		c, err := r.collect(ctx, msgs, broken)
-		if err != nil {
-			return err
+		// What was accepted before something broke has moved the position: it
+		// goes to the shards in any case.
+		list, err := r.collect(ctx, in)
+		if routeErr := r.route(ctx, list); routeErr != nil {
+			return routeErr
 		}
-		if err := r.route(ctx, c); err != nil {
+		if err != nil {
 			return err
 		}
 	}
 }
+
+// An inflow is what a consumer delivers, bounded by count and by bytes.
+type inflow struct {
+	sub    jetstream.ConsumeContext
+	msgs   chan jetstream.Msg
+	broken chan error
+	room   *semaphore.Weighted // bytes
+	cancel context.CancelFunc  // frees a delivery that waits for room
+}
+
+func consume(ctx context.Context, cons jetstream.Consumer) (*inflow, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	in := &inflow{
+		msgs: make(chan jetstream.Msg, chunkEntries), broken: make(chan error, 1),
+		room: semaphore.NewWeighted(pullBytes), cancel: cancel,
+	}
+	deliver := func(m jetstream.Msg) {
+		if in.room.Acquire(ctx, size(m)) != nil {
+			return
+		}
+		select {
+		case in.msgs <- m:
+		case <-ctx.Done():
+		}
+	}
+	failed := func(_ jetstream.ConsumeContext, err error) {
+		select {
+		case in.broken <- err:
+		default:
+		}
+	}
+	var err error
+	in.sub, err = cons.Consume(deliver, jetstream.PullMaxMessagesWithBytesLimit(pullMessages, pullBytes),
+		jetstream.PullHeartbeat(2*time.Second), jetstream.PullExpiry(20*time.Second), jetstream.ConsumeErrHandler(failed))
+	if err != nil {
+		cancel()
+		return nil, fmt.Errorf("consume the stream: %w", err)
+	}
+	return in, nil
+}
+
+func size(m jetstream.Msg) int64 { return int64(len(m.Data()) + len(m.Subject())) }
 
 // consumer makes a consumer that starts after the position.
 func (r *reader) consumer(ctx context.Context) (jetstream.Consumer, error) {
@@ -143,8 +174,9 @@ func (r *reader) consumer(ctx context.Context) (jetstream.Consumer, error) {
 }
 
 // release ends a consumer. The server would forget it by itself after a while.
-func (r *reader) release(cons jetstream.Consumer, sub jetstream.ConsumeContext) {
-	sub.Stop()
+func (r *reader) release(cons jetstream.Consumer, in *inflow) {
+	in.cancel()
+	in.sub.Stop()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	if err := r.stream.DeleteConsumer(ctx, cons.CachedInfo().Name); err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
@@ -161,39 +193,35 @@ type raw struct {
 	pos     Position
 }
 
-// collect waits for a message and takes what else is there, up to a chunk.
-func (r *reader) collect(ctx context.Context, msgs <-chan jetstream.Msg, broken <-chan error) ([]raw, error) {
-	list := make([]raw, 0, 16)
-	bytes := 0
+// collect waits for a message and takes what else is there, up to a chunk. With
+// an error it returns what it had accepted before.
+func (r *reader) collect(ctx context.Context, in *inflow) (list []raw, err error) {
+	bytes := int64(0)
 	add := func(m jetstream.Msg) error {
+		in.room.Release(size(m))
 		next, err := r.accept(m)
 		if err == nil {
 			list = append(list, next)
-			bytes += len(m.Data())
+			bytes += size(m)
 		}
 		return err
 	}
 	select {
 	case <-ctx.Done():
 		return nil, ctx.Err()
-	case m := <-msgs:
-		if err := add(m); err != nil {
-			return nil, err
-		}
-	case err := <-broken:
-		return nil, err
+	case m := <-in.msgs:
+		err = add(m)
+	case err = <-in.broken:
 	}
-	for len(list) < chunkEntries && bytes < chunkBytes {
+	for err == nil && len(list) < chunkEntries && bytes < chunkBytes {
 		select {
-		case m := <-msgs:
-			if err := add(m); err != nil {
-				return list, err
-			}
+		case m := <-in.msgs:
+			err = add(m)
 		default:
 			return list, nil
 		}
 	}
-	return list, nil
+	return list, err
 }
 
 // accept checks that a message is the very next one and moves the position.
@@ -214,8 +242,12 @@ func (r *reader) accept(m jetstream.Msg) (raw, error) {
 		return raw{}, &StreamError{Seq: seq, Problem: fmt.Sprintf("its subject %s does not start with %s", m.Subject(), r.prefix),
 			Advice: "check nats.stream and nats.subject_prefix"}
 	}
-	r.pos = r.pos.next(seq, meta.Timestamp, m.Subject(), m.Data())
-	return raw{seq, meta.Timestamp, subject, m, r.pos}, r.checkMarks()
+	next := r.pos.next(seq, meta.Timestamp, m.Subject(), m.Data())
+	if err := r.checkMarks(next); err != nil {
+		return raw{}, err
+	}
+	r.pos = next
+	return raw{seq, meta.Timestamp, subject, m, next}, nil
 }
 
 func gap(after, found uint64) error {
@@ -224,9 +256,9 @@ func gap(after, found uint64) error {
 }
 
 // checkMarks compares the chain where a shard's checkpoint stands.
-func (r *reader) checkMarks() error {
+func (r *reader) checkMarks(pos Position) error {
 	for _, m := range r.marks {
-		if m.Seq == r.pos.Seq && m.Chain != r.pos.Chain {
+		if m.Seq == pos.Seq && m.Chain != pos.Chain {
 			return wrongChain(m.Seq)
 		}
 	}
@@ -260,7 +292,7 @@ func (r *reader) route(ctx context.Context, list []raw) error {
 	}
 	end := list[len(list)-1].pos
 	for s := range chunks {
-		if end.Seq <= r.after[s] {
+		if end.Seq <= r.after[s] || r.until != nil && list[0].seq > r.until[s] {
 			continue
 		}
 		chunks[s].pos = end
@@ -308,37 +340,3 @@ func jobShard(id [16]byte, shards int) int {
 
 // homeShard returns the shard that answers for an entry without a job.
 func homeShard(seq uint64, shards int) int { return int(seq % uint64(shards)) }
-
-// checkPosition checks that the stream still holds what the position was read
-// from: the entry there, hashed again, gives the same chain.
-func checkPosition(ctx context.Context, stream jetstream.Stream, prefix string, pos Position) error {
-	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
-	defer cancel()
-	info, err := stream.Info(ctx)
-	switch {
-	case errors.Is(err, jetstream.ErrStreamNotFound):
-		return &StreamError{Seq: pos.Seq, Problem: "the stream does not exist",
-			Advice: "restore it from a backup; nothing creates it anew while there are tables"}
-	case err != nil:
-		return fmt.Errorf("look at the stream: %w", err)
-	case info.State.LastSeq < pos.Seq:
-		return &StreamError{Seq: pos.Seq, Problem: fmt.Sprintf("the stream ends at %d already", info.State.LastSeq),
-			Advice: "it was rewound or created again; restore the one that the tables were folded from, or rebuild the tables"}
-	case info.State.Msgs > 0 && info.State.FirstSeq > pos.Seq+1:
-		return gap(pos.Seq, info.State.FirstSeq)
-	case pos.Seq == 0:
-		return nil
-	}
-	m, err := stream.GetMsg(ctx, pos.Seq)
-	switch {
-	case errors.Is(err, jetstream.ErrMsgNotFound):
-		return gap(pos.Seq-1, pos.Seq+1)
-	case err != nil:
-		return fmt.Errorf("fetch entry %d: %w", pos.Seq, err)
-	}
-	before := Position{Seq: pos.Seq - 1, Chain: pos.Prev}
-	if before.next(m.Sequence, m.Time, m.Subject, m.Data).Chain != pos.Chain {
-		return wrongChain(pos.Seq)
-	}
-	return nil
-}

@@ -47,11 +47,9 @@ func (s *shard) redo(ctx context.Context, r *reader, from Checkpoint) error {
 func (s *shard) reread(ctx context.Context, r *reader, after, last uint64) ([]item, uint64, error) {
 	var items []item
 	for seq := after + 1; seq <= last; seq++ {
-		fetch, cancel := context.WithTimeout(ctx, fetchTimeout)
-		m, err := r.stream.GetMsg(fetch, seq)
-		cancel()
+		m, err := fetchEntry(ctx, r.stream, seq)
 		if err != nil {
-			return nil, 0, fmt.Errorf("fetch entry %d to perform its effects again: %w", seq, err)
+			return nil, 0, err
 		}
 		it := item{entry: ledger.Decode(m.Sequence, m.Time, strings.TrimPrefix(m.Subject, r.prefix), m.Data)}
 		it.reply = r.replySubject(m.Header)
@@ -63,62 +61,97 @@ func (s *shard) reread(ctx context.Context, r *reader, after, last uint64) ([]it
 	return items, last, nil
 }
 
-// lookUp finds in the tables what was decided about entries.
+// lookUp finds in the tables what was decided about entries and what has to be
+// done for them. Job states in the answers are those of the checkpoint.
 func (s *shard) lookUp(ctx context.Context, items []item) ([]answer, []ledger.Effect, error) {
 	var answers []answer
 	var list []ledger.Effect
 	for _, it := range items {
-		seq := it.entry.Seq
-		a := ledger.Answer{Seq: seq, Decision: ledger.Duplicate, Job: it.entry.Job}
-		if j := s.state.Job(it.entry.Job); j != nil {
-			a.State, a.Version = j.State, j.Version
-			e, err := s.traces(j, it.entry, &a)
+		j := s.state.Job(it.entry.Job)
+		if j != nil {
+			e, err := s.pending(j, it.entry.Seq)
 			if err != nil {
 				return nil, nil, err
 			}
 			list = append(list, e...)
 		}
-		if it.reply == "" {
+		if it.reply == "" || it.entry.Job == (uuid.UUID{}) && homeShard(it.entry.Seq, s.shards) != s.number {
 			continue
 		}
-		if err := s.store.rejection(ctx, seq, &a); err != nil {
+		a, err := s.decided(ctx, it.entry, j)
+		if err != nil {
 			return nil, nil, err
 		}
-		answers = append(answers, answer{it.reply, a})
+		if a.Decision != "" {
+			answers = append(answers, answer{it.reply, a})
+		}
 	}
 	return answers, list, nil
 }
 
-// traces reads off a job's rows what an entry did to it.
-func (s *shard) traces(j *ledger.Job, entry *ledger.Entry, a *ledger.Answer) ([]ledger.Effect, error) {
-	seq := entry.Seq
+// pending returns the effects of the entry at seq that may still be missing.
+func (s *shard) pending(j *ledger.Job, seq uint64) ([]ledger.Effect, error) {
 	var list []ledger.Effect
-	if has(j.Seqs, seq) {
-		a.Decision = ledger.Accepted
-		if n := len(j.Seqs); j.Seqs[n-1] == seq && (j.State.Settled() || j.State == ledger.JobUnknown) {
-			list = append(list, ledger.AnnounceEffect(j))
-		}
+	if n := len(j.Seqs); j.Seqs[n-1] == seq && (j.State.Settled() || j.State == ledger.JobUnknown) {
+		list = append(list, ledger.AnnounceEffect(j))
 	}
-	for _, at := range j.Attempts {
-		if !has(at.Seqs, seq) {
+	for _, a := range j.Attempts {
+		if a.State != ledger.AttemptStarting || a.Seqs[0] != seq {
 			continue
 		}
-		a.Decision = ledger.Accepted
-		if a.Attempt == 0 || at.Seqs[0] == seq {
-			a.Attempt = at.Number
+		e, err := s.state.StartEffect(j, a)
+		if err != nil {
+			return nil, err
 		}
-		if at.Seqs[0] == seq && at.State == ledger.AttemptStarting {
-			e, err := s.state.StartEffect(j, at)
-			if err != nil {
-				return nil, err
-			}
-			list = append(list, e)
-		}
-		if entry.Kind == ledger.AttemptClaim {
-			a.TimeoutMS = at.Deadline.Sub(at.StartedAt).Milliseconds()
-		}
+		list = append(list, e)
 	}
 	return list, nil
+}
+
+// decided tells again what the fold answered to an entry.
+func (s *shard) decided(ctx context.Context, e *ledger.Entry, j *ledger.Job) (ledger.Answer, error) {
+	a := ledger.Answer{Seq: e.Seq, Job: e.Job}
+	if err := s.store.rejection(ctx, e.Seq, &a); err != nil {
+		return a, err
+	}
+	if j != nil && a.Reason != ledger.UnknownJob {
+		a.State, a.Version = j.State, j.Version
+	}
+	if a.Decision != "" {
+		return a, nil
+	}
+	done := false
+	switch b := e.Body.(type) {
+	case *ledger.Claim:
+		at := j.Attempt(b.Attempt)
+		a.Attempt, done = b.Attempt, has(at.Seqs, e.Seq)
+		a.TimeoutMS = at.Deadline.Sub(at.StartedAt).Milliseconds()
+	case *ledger.Completion:
+		a.Attempt, done = b.Attempt, has(j.Attempt(b.Attempt).Seqs, e.Seq)
+	case *ledger.Resolution:
+		a.Attempt, done = b.Attempt, has(j.Attempt(b.Attempt).Seqs, e.Seq)
+	case *ledger.AttemptAsk:
+		for _, at := range j.Attempts {
+			if at.Key == b.Key {
+				a.Attempt, done = at.Number, has(at.Seqs, e.Seq)
+			}
+		}
+	case *ledger.Request:
+		if done = j.RequestedSeq == e.Seq; done && len(j.Attempts) > 0 && j.Attempts[0].Seqs[0] == e.Seq {
+			a.Attempt = 1
+		}
+	case *ledger.Cancel:
+		done = has(j.Seqs, e.Seq)
+	case *ledger.Due: // nobody waits for the clock
+		return a, nil
+	default:
+		done = s.state.Defined(e)
+	}
+	a.Decision = ledger.Duplicate
+	if done {
+		a.Decision = ledger.Accepted
+	}
+	return a, nil
 }
 
 func has(list []uint64, v uint64) bool {

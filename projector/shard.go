@@ -3,6 +3,7 @@ package projector
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -276,6 +277,9 @@ func (m *memory) trim(state *ledger.State, committed uint64) {
 		if m.last[t.job] == t.batch {
 			m.forget(state, t.job)
 		}
+	}
+	if len(m.idle) > 2*len(m.last)+batchEntries { // mostly jobs that were touched again
+		m.idle = slices.DeleteFunc(m.idle, func(t touch) bool { return m.last[t.job] != t.batch })
 	}
 }
 

@@ -1,13 +1,11 @@
 package projector
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/cockroachdb/cockroach-go/v2/crdb"
@@ -33,6 +31,11 @@ const (
 	// checkpoint, for at most this long.
 	sessionTimeout = 5 * time.Second
 )
+
+// beginPostgres begins a writing transaction on PostgreSQL. A batch finds its
+// rows by their keys; left to itself the planner reads the whole table for it
+// as long as its statistics are young, and batches grow slower with every job.
+const beginPostgres = "BEGIN; SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off; SET LOCAL enable_seqscan = off"
 
 // ErrOtherWriter says that another projector has moved a checkpoint: this one's
 // memory is stale.
@@ -61,6 +64,7 @@ func NewPool(ctx context.Context, databaseURL string, size int) (*pgxpool.Pool, 
 	params["lock_timeout"] = ms
 	params["idle_in_transaction_session_timeout"] = ms
 	params["timezone"] = "UTC"
+	params["synchronous_commit"] = "off"
 	pool, err := pgxpool.NewWithConfig(ctx, cfg)
 	if err != nil {
 		return nil, fmt.Errorf("open the database: %w", err)
@@ -73,16 +77,10 @@ type Store struct {
 	pool       *pgxpool.Pool
 	generation string // schema of the tables
 	epoch      int64
+	shards     int
 	token      uuid.UUID // of this writer
+	tx         pgx.TxOptions
 	sql        statements
-}
-
-// statements are the texts that depend on the generation.
-type statements struct {
-	copyJobs, copyAttempts, copyRejections      string
-	updateJobs, updateAttempts                  updateStatement
-	kinds, providers, verifications             string
-	loadJobs, loadAttempts, checkpoint, dueRows string
 }
 
 // OpenStore finds the live generation and returns its store, with a token that
@@ -91,120 +89,21 @@ func OpenStore(ctx context.Context, pool *pgxpool.Pool) (*Store, error) {
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
 	s := &Store{pool: pool, token: uuid.New()}
-	err := pool.QueryRow(ctx, "SELECT a.name, a.epoch FROM ledger.active AS a WHERE a.id = 1").Scan(&s.generation, &s.epoch)
+	err := pool.AcquireFunc(ctx, func(c *pgxpool.Conn) error {
+		if c.Conn().PgConn().ParameterStatus("crdb_version") == "" {
+			s.tx.BeginQuery = beginPostgres
+		}
+		return c.QueryRow(ctx, "SELECT a.name, a.epoch, m.shards FROM ledger.active AS a, ledger.ledger_meta AS m"+
+			" WHERE a.id = 1 AND m.id = 1").Scan(&s.generation, &s.epoch, &s.shards)
+	})
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil, errors.New("the tables belong to no ledger yet; run jobledger init")
+	}
 	if err != nil {
 		return nil, fmt.Errorf("read which generation is live: %w", err)
 	}
 	s.sql = makeStatements(s.generation)
 	return s, nil
-}
-
-func makeStatements(gen string) statements {
-	return statements{
-		copyJobs:       copyStatement(gen, jobsTable),
-		copyAttempts:   copyStatement(gen, attemptsTable),
-		copyRejections: copyStatement(gen, rejectionsTable),
-		updateJobs: makeUpdate(gen, jobsTable, "t.id = u.id AND t.version = u.was_version"+
-			" AND t.completed_by IS NOT DISTINCT FROM u.was_completed_by",
-			"was_version", "was_completed_by"),
-		updateAttempts: makeUpdate(gen, attemptsTable, "t.job_id = u.job_id AND t.number = u.number"),
-		kinds:          definitionStatement(gen, kindsTable),
-		providers:      definitionStatement(gen, providersTable),
-		verifications:  definitionStatement(gen, verificationsTable),
-		loadJobs:       "SELECT " + jobsSelect + " FROM " + gen + ".jobs AS t WHERE t.id = ANY($1)",
-		loadAttempts: "SELECT " + attemptsSelect + " FROM " + gen + ".attempts AS t WHERE t.job_id = ANY($1)" +
-			" ORDER BY t.job_id, t.number",
-		checkpoint: "UPDATE " + gen + ".checkpoints SET seq = $1, chain = $2, chain_prev = $3, effects_seq = $4," +
-			" rules = $5, token = $6, updated_at = now() WHERE shard = $7 AND seq = $8 AND epoch = $9",
-		dueRows: "SELECT t.id, 0::INT8, t.due_at FROM " + gen + ".jobs AS t WHERE t.due_at <= $1" +
-			" UNION ALL SELECT t.job_id, t.number, t.due_at FROM " + gen + ".attempts AS t WHERE t.due_at <= $1" +
-			" LIMIT $2",
-	}
-}
-
-func copyStatement[T any](gen string, t table[T]) string {
-	return "COPY " + gen + "." + t.name + " (" + t.columnList() + ") FROM STDIN BINARY"
-}
-
-// definitionStatement inserts definitions; every shard inserts the same ones.
-func definitionStatement[T any](gen string, t table[T]) string {
-	return "INSERT INTO " + gen + "." + t.name + " (" + t.columnList() + ") SELECT " + unnestList(t.cols) +
-		" FROM " + unnestFrom(t.cols) + " ON CONFLICT (name, seq) DO NOTHING"
-}
-
-// An updateStatement updates many rows of a table by arrays, one for each
-// column.
-type updateStatement struct {
-	text  string
-	extra int // arrays after the columns': conditions
-}
-
-func makeUpdate[T any](gen string, t table[T], where string, extra ...string) updateStatement {
-	keys, sets := updateColumns(t)
-	cols := append(keys, sets...)
-	var b strings.Builder
-	b.WriteString("UPDATE " + gen + "." + t.name + " AS t SET ")
-	for i, c := range sets {
-		if i > 0 {
-			b.WriteString(", ")
-		}
-		if c.name == "result" { // set once; the fold does not keep it in memory
-			b.WriteString("result = COALESCE(u.result::JSONB, t.result)")
-			continue
-		}
-		b.WriteString(c.name + " = " + castFromText("u."+c.name, c.typ))
-	}
-	for _, name := range extra {
-		cols = append(cols, column[T]{name: name, typ: typInt})
-	}
-	b.WriteString(" FROM " + unnestFrom(cols) + " WHERE " + where)
-	return updateStatement{b.String(), len(extra)}
-}
-
-// updateColumns returns the columns of the key and those that an update sets.
-func updateColumns[T any](t table[T]) (keys, sets []column[T]) {
-	for _, c := range t.cols {
-		switch {
-		case c.name == "id" || c.name == "job_id" || c.name == "number":
-			keys = append(keys, c)
-		case !c.fixed:
-			sets = append(sets, c)
-		}
-	}
-	return keys, sets
-}
-
-// Arrays of jsonb and of arrays cannot be sent as such on both databases: their
-// elements travel as text and are cast row by row.
-func castFromText(expr string, t colType) string {
-	if t == typJSON || t == typSeqs {
-		return expr + "::" + t.name
-	}
-	return expr
-}
-
-func arrayType(t colType) colType {
-	if t == typJSON || t == typSeqs {
-		return typText
-	}
-	return t
-}
-
-func unnestList[T any](cols []column[T]) string {
-	exprs := make([]string, len(cols))
-	for i, c := range cols {
-		exprs[i] = castFromText("u."+c.name, c.typ)
-	}
-	return strings.Join(exprs, ", ")
-}
-
-func unnestFrom[T any](cols []column[T]) string {
-	args, names := make([]string, len(cols)), make([]string, len(cols))
-	for i, c := range cols {
-		args[i] = "$" + strconv.Itoa(i+1) + "::" + arrayType(c.typ).name + "[]"
-		names[i] = c.name
-	}
-	return "unnest(" + strings.Join(args, ", ") + ") AS u (" + strings.Join(names, ", ") + ")"
 }
 
 // A Commit is what one batch of a shard writes.
@@ -224,10 +123,11 @@ type Commit struct {
 func (s *Store) Commit(ctx context.Context, c *Commit) error {
 	w := s.encode(c)
 	tries := 0
+	var last error
 	return crdb.ExecuteCtx(ctx, func(ctx context.Context, _ ...any) error {
 		if tries++; tries > 1 {
 			if tries > txTries {
-				return fmt.Errorf("gave up after %d tries", txTries)
+				return fmt.Errorf("gave up after %d tries: %v", txTries, last)
 			}
 			if err := pause(ctx, time.Duration(tries)*10*time.Millisecond); err != nil {
 				return err
@@ -235,9 +135,10 @@ func (s *Store) Commit(ctx context.Context, c *Commit) error {
 		}
 		ctx, cancel := context.WithTimeout(ctx, commitTimeout)
 		defer cancel()
-		return pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{}, func(tx pgx.Tx) error {
+		last = pgx.BeginTxFunc(ctx, s.pool, s.tx, func(tx pgx.Tx) error {
 			return w.run(ctx, tx.Conn().PgConn())
 		})
+		return last
 	})
 }
 
@@ -254,19 +155,9 @@ func pause(ctx context.Context, d time.Duration) error {
 }
 
 // A write is a batch encoded for the wire: the same number of statements
-// whatever its size, and none for a table that does not change.
-type write struct {
-	copies  []copyRows
-	updates []arrayStatement
-	// point moves the checkpoint.
-	point arrayStatement
-}
-
-type copyRows struct {
-	sql  string
-	data []byte
-	rows int
-}
+// whatever its size, and none for a table that does not change. The checkpoint
+// moves last, so that its lock is held for as short as can be.
+type write []arrayStatement
 
 // An arrayStatement is a statement with binary parameters.
 type arrayStatement struct {
@@ -277,26 +168,33 @@ type arrayStatement struct {
 	rows   int // that it must affect; -1: any
 }
 
-func (s *Store) encode(c *Commit) *write {
-	w := &write{}
+func (s *Store) encode(c *Commit) write {
+	var w write
 	newJobs, oldJobs := split(c.Changes.Jobs, (*ledger.Job).IsNew)
 	newAttempts, oldAttempts := split(c.Changes.Attempts, (*ledger.Attempt).IsNew)
-	addCopy(w, s.sql.copyJobs, jobsTable, newJobs)
-	addCopy(w, s.sql.copyAttempts, attemptsTable, newAttempts)
-	addCopy(w, s.sql.copyRejections, rejectionsTable, c.Rejections)
-	addUpdate(w, "jobs", s.sql.updateJobs, jobsTable, oldJobs, func(b []byte, j *ledger.Job, i int) []byte {
+	w = addInsert(w, s.sql.insertJobs, jobsTable, newJobs, len(newJobs))
+	w = addInsert(w, s.sql.insertAttempts, attemptsTable, newAttempts, len(newAttempts))
+	w = addInsert(w, s.sql.insertRejections, rejectionsTable, c.Rejections, len(c.Rejections))
+	w = addUpdate(w, s.sql.updateJobs, jobsTable, oldJobs, func(b []byte, j *ledger.Job, i int) []byte {
 		version, completedBy := j.StoredVersion()
 		if i == 0 {
 			return putInt(b, version)
 		}
 		return putOptInt(b, int64(completedBy))
 	})
-	addUpdate(w, "attempts", s.sql.updateAttempts, attemptsTable, oldAttempts, nil)
-	addDefinitions(w, s.sql.kinds, kindsTable, c.Changes.Kinds)
-	addDefinitions(w, s.sql.providers, providersTable, c.Changes.Providers)
-	addDefinitions(w, s.sql.verifications, verificationsTable, c.Changes.Verifications)
-	w.point = s.checkpointStatement(c)
-	return w
+	w = addUpdate(w, s.sql.updateAttempts, attemptsTable, oldAttempts, nil)
+	w = addInsert(w, s.sql.kinds, kindsTable, pointers(c.Changes.Kinds), -1)
+	w = addInsert(w, s.sql.providers, providersTable, pointers(c.Changes.Providers), -1)
+	w = addInsert(w, s.sql.verifications, verificationsTable, pointers(c.Changes.Verifications), -1)
+	return append(w, s.checkpointStatement(c))
+}
+
+func pointers[T any](rows []T) []*T {
+	list := make([]*T, len(rows))
+	for i := range rows {
+		list[i] = &rows[i]
+	}
+	return list
 }
 
 func split[T any](rows []T, isNew func(*T) bool) (added, changed []*T) {
@@ -310,37 +208,32 @@ func split[T any](rows []T, isNew func(*T) bool) (added, changed []*T) {
 	return added, changed
 }
 
-func addCopy[T any](w *write, sql string, t table[T], rows []*T) {
-	if len(rows) > 0 {
-		w.copies = append(w.copies, copyRows{sql, t.copyRows(rows), len(rows)})
+// addInsert adds the insertion of rows, of which affected must be new (-1: any
+// number).
+func addInsert[T any](w write, sql string, t table[T], rows []*T, affected int) write {
+	if len(rows) == 0 {
+		return w
 	}
+	st := arrayStatement{what: t.name, sql: sql, rows: affected}
+	for _, c := range t.cols {
+		st.add(arrayType(c.typ), encodeColumn(c, rows))
+	}
+	return append(w, st)
 }
 
-func addUpdate[T any](w *write, what string, u updateStatement, t table[T], rows []*T, extra func([]byte, *T, int) []byte) {
+func addUpdate[T any](w write, u updateStatement, t table[T], rows []*T, extra func([]byte, *T, int) []byte) write {
 	if len(rows) == 0 {
-		return
+		return w
 	}
 	keys, sets := updateColumns(t)
-	st := arrayStatement{what: what, sql: u.text, rows: len(rows)}
+	st := arrayStatement{what: t.name, sql: u.text, rows: len(rows)}
 	for _, c := range append(keys, sets...) {
 		st.add(arrayType(c.typ), encodeColumn(c, rows))
 	}
 	for i := range u.extra {
 		st.add(typInt, encodeArray(typInt, rows, func(b []byte, r *T) []byte { return extra(b, r, i) }))
 	}
-	w.updates = append(w.updates, st)
-}
-
-func addDefinitions[T any](w *write, sql string, t table[T], rows []T) {
-	if len(rows) == 0 {
-		return
-	}
-	all, _ := split(rows, func(*T) bool { return true })
-	st := arrayStatement{what: t.name, sql: sql, rows: -1}
-	for _, c := range t.cols {
-		st.add(arrayType(c.typ), encodeColumn(c, all))
-	}
-	w.updates = append(w.updates, st)
+	return append(w, st)
 }
 
 func (st *arrayStatement) add(t colType, param []byte) {
@@ -385,30 +278,42 @@ func (s *Store) checkpointStatement(c *Commit) arrayStatement {
 	return st
 }
 
-// run sends a batch within a transaction. The checkpoint moves last, so that
-// its lock is held for as short as can be.
-func (w *write) run(ctx context.Context, conn *pgconn.PgConn) error {
-	for _, c := range w.copies {
-		tag, err := conn.CopyFrom(ctx, bytes.NewReader(c.data), c.sql)
-		if isUnique(err) {
-			return fmt.Errorf("%w: %w", ErrOtherWriter, err)
-		}
-		if err != nil {
-			return err
-		}
-		if int(tag.RowsAffected()) != c.rows {
-			return fmt.Errorf("%s: stored %d rows of %d", c.sql, tag.RowsAffected(), c.rows)
+// run sends all statements of a batch at once, within a transaction, and reads
+// their results. Each is one message, so that a writer that freezes while it
+// sends holds nothing for longer than the session's timeouts allow.
+func (w write) run(ctx context.Context, conn *pgconn.PgConn) error {
+	pipeline := conn.StartPipeline(ctx)
+	binary := []int16{1}
+	for _, st := range w {
+		pipeline.SendQueryParams(st.sql, st.params, st.oids, binary, nil)
+	}
+	err := pipeline.Sync()
+	for _, st := range w {
+		if err == nil {
+			err = st.result(pipeline)
 		}
 	}
-	formats := []int16{1}
-	for _, st := range append(w.updates, w.point) {
-		res := conn.ExecParams(ctx, st.sql, st.params, st.oids, formats, nil).Read()
-		if res.Err != nil {
-			return fmt.Errorf("write %s: %w", st.what, res.Err)
+	return errors.Join(err, pipeline.Close())
+}
+
+// result reads the result of a statement and checks how many rows it affected.
+func (st *arrayStatement) result(pipeline *pgconn.Pipeline) error {
+	results, err := pipeline.GetResults()
+	if err == nil {
+		reader, ok := results.(*pgconn.ResultReader)
+		if !ok {
+			return fmt.Errorf("write %s: the database answered with %T", st.what, results)
 		}
-		if n := int(res.CommandTag.RowsAffected()); st.rows >= 0 && n != st.rows {
-			return fmt.Errorf("%w: %d rows of %s are as expected, of %d", ErrOtherWriter, n, st.what, st.rows)
+		var tag pgconn.CommandTag
+		if tag, err = reader.Close(); err == nil && st.rows >= 0 && int(tag.RowsAffected()) != st.rows {
+			return fmt.Errorf("%w: %d rows of %s are as expected, of %d", ErrOtherWriter, tag.RowsAffected(), st.what, st.rows)
 		}
+	}
+	if isUnique(err) {
+		return fmt.Errorf("%w: %w", ErrOtherWriter, err)
+	}
+	if err != nil {
+		return fmt.Errorf("write %s: %w", st.what, err)
 	}
 	return nil
 }

@@ -106,6 +106,7 @@ type verifier struct {
 type foldedShard struct {
 	number, shards int
 	to             uint64 // checkpoint
+	storedRules    int
 	state          *ledger.State
 	rejections     map[uint64]*ledger.Rejection
 	jobs           []uuid.UUID
@@ -116,49 +117,46 @@ type foldedShard struct {
 
 type documents struct{ input, result ledger.Digest }
 
-// errDone ends the reading of a stream that was read far enough.
-var errDone = errors.New("done")
-
 // fold reads the stream up to the checkpoints and folds it, shard by shard.
 func (v *verifier) fold(ctx context.Context, points []Checkpoint) error {
 	r := &reader{
 		stream: v.o.Stream, prefix: v.o.Prefix + ".", inbox: "-", log: v.o.Log,
-		shards: make([]chan chunk, len(points)), after: make([]uint64, len(points)), marks: make([]Position, len(points)),
+		shards: make([]chan chunk, len(points)), after: make([]uint64, len(points)), until: make([]uint64, len(points)), marks: make([]Position, len(points)),
 	}
-	g, gctx := errgroup.WithContext(ctx)
-	folding, fctx := errgroup.WithContext(gctx)
 	for i, c := range points {
-		r.shards[i], r.marks[i] = make(chan chunk, chunkAhead), c.Pos
-		s := &foldedShard{
-			number: i, shards: len(points), to: c.Pos.Seq, state: ledger.NewState(0),
-			rejections: map[uint64]*ledger.Rejection{}, documents: map[uuid.UUID]*documents{},
-		}
-		v.shards = append(v.shards, s)
-		v.report.Checkpoints = append(v.report.Checkpoints, s.to)
-		v.report.Entries = max(v.report.Entries, s.to)
-		folding.Go(func() error { return s.run(fctx, r.shards[i], v.o.Progress) })
-		if err := checkPosition(ctx, v.o.Stream, v.o.Prefix+".", c.Pos); err != nil {
+		if err := checkPosition(ctx, v.o.Stream, c.Pos); err != nil {
 			return err
 		}
+		r.shards[i], r.marks[i], r.until[i] = make(chan chunk, chunkAhead), c.Pos, c.Pos.Seq
+		v.shards = append(v.shards, &foldedShard{
+			number: i, shards: len(points), to: c.Pos.Seq, storedRules: c.Rules, state: ledger.NewState(0),
+			rejections: map[uint64]*ledger.Rejection{}, documents: map[uuid.UUID]*documents{},
+		})
+		v.report.Checkpoints = append(v.report.Checkpoints, c.Pos.Seq)
+		v.report.Entries = max(v.report.Entries, c.Pos.Seq)
 	}
 	if v.report.Entries == 0 {
 		return nil
 	}
-	g.Go(func() error { return r.run(gctx) })
-	g.Go(func() error {
-		if err := folding.Wait(); err != nil {
-			return err
-		}
-		return errDone
-	})
-	if err := g.Wait(); !errors.Is(err, errDone) {
-		return err
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var folding, reading errgroup.Group
+	reading.Go(func() error { defer cancel(); return r.run(ctx) })
+	for i, s := range v.shards {
+		folding.Go(func() error { return s.run(ctx, r.shards[i], v.o.Progress) })
 	}
-	return nil
+	foldErr := folding.Wait()
+	cancel()
+	readErr := reading.Wait()
+	var wrong *StreamError
+	if errors.As(readErr, &wrong) {
+		return readErr
+	}
+	return foldErr
 }
 
-// run folds what arrives until the checkpoint is reached; what comes after it
-// is read away, so that the reader is not held up for the other shards.
+// run folds what arrives until the checkpoint is reached. The reader hands a
+// shard that has enough nothing more.
 func (s *foldedShard) run(ctx context.Context, in <-chan chunk, progress func(uint64)) error {
 	for last := uint64(0); last < s.to; {
 		select {
@@ -174,15 +172,6 @@ func (s *foldedShard) run(ctx context.Context, in <-chan chunk, progress func(ui
 			return ctx.Err()
 		}
 	}
-	go func() { // ends with the reader's context
-		for {
-			select {
-			case <-in:
-			case <-ctx.Done():
-				return
-			}
-		}
-	}()
 	return nil
 }
 

@@ -14,7 +14,7 @@ import (
 
 // Headers of entries.
 const (
-	ReplyHeader = "Ledger-Reply"
+	ReplyHeader = ledger.ReplyHeader
 	TraceHeader = "traceparent"
 
 	idHeader            = nats.MsgIdHdr

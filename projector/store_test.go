@@ -1,0 +1,3 @@
+package projector
+
+const serializable = "&default_transaction_isolation=serializable"
