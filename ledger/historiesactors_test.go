@@ -260,7 +260,9 @@ func (w *world) redefine() error {
 // noise is what goes wrong on the way: an entry that is stored twice, a start,
 // or something that is no entry at all.
 func (w *world) noise() error {
-	switch w.n(8) {
+	switch w.n(9) {
+	case 8:
+		return w.append("job.cancel", []byte(`{"v":1,"reason":"`+strings.Repeat("x", 5000)+`"}`))
 	case 0:
 		return w.append("job.request", []byte(one(w.dice, `{`, `{"v":1}`, `{"v":2}`, `{"v":1,"owner":" x"}`, ``)))
 	case 1:

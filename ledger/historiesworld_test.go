@@ -28,6 +28,7 @@ var profiles = []profile{
 	{"exclusive none", 14, 34, func(d *dice, k *ledger.Kind) { k.Effects = ledger.EffectsNone }, plainWeights},
 	{"race", 35, 36, func(d *dice, k *ledger.Kind) {
 		k.Effects, k.Mode, k.HedgeAfterMS = ledger.EffectsNone, ledger.ModeRace, one[int64](d, 1000, 12_000)
+		k.AttemptTimeoutMS = one[int64](d, 2000, 5000, 10_000)
 		k.MaxAttempts = one(d, 2, 3, 4)
 	}, plainWeights},
 	{"never fails over", 12, 34, func(d *dice, k *ledger.Kind) { k.Failover = ledger.FailoverNever }, plainWeights},

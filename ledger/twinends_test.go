@@ -78,11 +78,19 @@ func (c *twinCall) finish(a *twinAttempt, b *ledger.Completion) {
 		return
 	}
 	c.accept()
-	a.end, a.ended, a.failure = ledger.AttemptFailed, c.e.At, b.Failure
+	a.end, a.ended = ledger.AttemptFailed, c.e.At
 	if b.Outcome == ledger.OutcomeUnsent {
 		a.end = ledger.AttemptUnsent
 	}
+	c.blame(a, b.Failure)
 	c.follow()
+}
+
+// blame keeps why an attempt has no result. The provider's wish to wait is
+// heard now or never.
+func (c *twinCall) blame(a *twinAttempt, why ledger.Failure) {
+	c.wish, why.RetryAfterMS = why.RetryAfterMS, 0
+	a.failure = why
 }
 
 // lose makes an attempt unknown, or keeps it so with another explanation.
@@ -90,6 +98,7 @@ func (c *twinCall) lose(a *twinAttempt, why ledger.Failure) {
 	if !a.lost {
 		a.lost, a.lostSince = true, c.e.At
 	}
+	why.RetryAfterMS = 0
 	a.failure = why
 	c.follow()
 }
@@ -141,7 +150,8 @@ func (c *twinCall) resolve(b *ledger.Resolution) {
 		c.succeed(a, b.Result)
 	case ledger.OutcomeFailed:
 		c.accept()
-		a.end, a.ended, a.failure = ledger.AttemptFailed, c.e.At, b.Failure
+		a.end, a.ended = ledger.AttemptFailed, c.e.At
+		c.blame(a, b.Failure)
 		if b.Failure.Class == "" {
 			a.failure = ledger.Failure{Class: "resolved", Message: b.Reason, Reach: ledger.ReachTransient}
 		}

@@ -39,6 +39,7 @@ func (c *twinCall) carryOut(n twinNext, now bool) {
 		j.wait, j.due = ledger.FailoverUnverified, c.e.At.Add(time.Minute)
 	case n.do == "fail":
 		j.failed, j.failure, j.closedAt, j.closedSeq = true, n.failure, c.e.At, c.e.Seq
+		j.failure.Reach = ""
 		j.wait, j.due = "", time.Time{}
 	}
 }
@@ -137,12 +138,12 @@ func (c *twinCall) begin(recent []*twinAttempt, last *twinAttempt, provider stri
 		n.why = ledger.Retry
 	}
 	if slices.ContainsFunc(recent, func(a *twinAttempt) bool { return a.provider == provider }) {
-		n.waitMS = c.backoff(len(recent), last.failure.RetryAfterMS)
+		n.waitMS = c.backoff(len(recent))
 	}
 	return n
 }
 
-func (c *twinCall) backoff(n int, wish int64) int64 {
+func (c *twinCall) backoff(n int) int64 {
 	b := c.j.kind.Backoff
 	ms := b.InitialMS
 	for i := 1; i < n && ms < b.MaxMS; i++ {
@@ -152,7 +153,7 @@ func (c *twinCall) backoff(n int, wish int64) int64 {
 	seed := binary.BigEndian.AppendUint32(slices.Clone(c.j.id[:]), uint32(len(c.j.attempts)))
 	sum := sha256.Sum256(seed)
 	ms -= int64(binary.BigEndian.Uint64(sum[:8]) % uint64(ms/2+1))
-	return max(ms, min(wish, b.MaxMS))
+	return max(ms, min(c.wish, b.MaxMS))
 }
 
 // hedgeDue is when the race's next provider starts too.

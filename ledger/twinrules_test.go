@@ -14,6 +14,7 @@ type twinCall struct {
 	j *twinJob // nil: none, or none that the speaker may see
 	// quiet says that the entry is not to be noted on the job's row.
 	quiet bool
+	wish  int64 // milliseconds that the provider of the failure at hand asks for
 	out   twinAnswer
 }
 
