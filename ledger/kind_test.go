@@ -21,10 +21,9 @@ func drawKind(t *rapid.T) Kind {
 		StartTimeoutMS: ms.Draw(t, "start"), AttemptTimeoutMS: max(1, ms.Draw(t, "attempt")), HeartbeatTimeoutMS: ms.Draw(t, "heartbeat"),
 		MaxAttempts: rapid.IntRange(1, MaxAttemptsLimit).Draw(t, "attempts"),
 		Failover:    rapid.SampledFrom([]FailoverRule{FailoverNever, FailoverVerified}).Draw(t, "failover"),
-		Contract:    rapid.StringN(0, 20, 64).Draw(t, "contract"),
+		Contract:    rapid.StringMatching(`[A-Za-z0-9:._-]{0,80}`).Draw(t, "contract"),
 		Backoff:     drawBackoff(t),
 	}
-	k.Contract = ValidText(k.Contract)
 	if k.Effects == EffectsNone && rapid.Bool().Draw(t, "race") {
 		k.Mode, k.HedgeAfterMS = ModeRace, max(1, ms.Draw(t, "hedge"))
 	}

@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"bytes"
 	"errors"
 	"flag"
 	"fmt"
@@ -19,8 +20,8 @@ import (
 //
 // A block "fold" holds one command a line, a block "repeat n=N" folds its
 // commands N times and prints only the last round. After each entry the output
-// has the verdict, then the effects, then the rows of the job that the entry
-// changed. Times are given from the story's beginning. The commands are:
+// has the verdict, the rejection if there is one, the effects, and the rows of
+// the job that the entry changed. Times are given from the story's beginning. The commands are:
 //
 //	rules n=1
 //	kind name=work providers=a,b effects= mode= hedge= start_timeout= timeout= max_attempts= backoff=1s..60s factor=2 failover= contract=
@@ -49,26 +50,36 @@ func TestStories(t *testing.T) {
 	for _, path := range storyFiles(t) {
 		t.Run(filepath.Base(path), func(t *testing.T) {
 			t.Parallel()
-			s := newStory(false)
+			s := newStory(oneBatch)
 			datadriven.RunTest(t, path, s.run)
 		})
 	}
 }
 
-// TestStoriesReloaded tells the same stories to a state that is drained,
-// forgotten and loaded again before every entry: where a batch ends must not
-// matter.
-func TestStoriesReloaded(t *testing.T) {
+// batching says what happens between two entries.
+type batching int
+
+const (
+	oneBatch batching = iota // nothing: the whole story is one batch
+	kept                     // what has changed is stored; the state goes on
+	reloaded                 // it is stored, forgotten, and loaded again
+)
+
+// TestStoriesInBatches tells the same stories with a batch's end before every
+// entry, which must not matter.
+func TestStoriesInBatches(t *testing.T) {
 	t.Parallel()
 	if f := flag.Lookup("rewrite"); f != nil && f.Value.String() == "true" {
 		t.Skip("the stories are being rewritten; run again without -rewrite")
 	}
-	for _, path := range storyFiles(t) {
-		t.Run(filepath.Base(path), func(t *testing.T) {
-			t.Parallel()
-			s := newStory(true)
-			datadriven.RunTest(t, path, s.run)
-		})
+	for name, mode := range map[string]batching{"kept": kept, "reloaded": reloaded} {
+		for _, path := range storyFiles(t) {
+			t.Run(name+"/"+filepath.Base(path), func(t *testing.T) {
+				t.Parallel()
+				s := newStory(mode)
+				datadriven.RunTest(t, path, s.run)
+			})
+		}
 	}
 }
 
@@ -79,7 +90,7 @@ func TestStoriesReachEverything(t *testing.T) {
 	coverage := NewCoverage()
 	reasons := map[Reason]bool{}
 	for _, path := range storyFiles(t) {
-		s := newStory(false)
+		s := newStory(oneBatch)
 		s.coverage, s.reasons = coverage, reasons
 		s.state.Coverage = coverage
 		datadriven.RunTest(t, path, s.run)
@@ -119,9 +130,10 @@ var storyStart = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 type story struct {
 	state    *State
 	store    map[uuid.UUID]*Job
+	defs     Changes // the definitions that were stored, in order
 	coverage *Coverage
 	reasons  map[Reason]bool
-	reloads  bool // before every entry
+	mode     batching
 	seq      uint64
 	now      time.Time
 	names    map[string]uuid.UUID // jobs by "owner:key"
@@ -131,9 +143,9 @@ type story struct {
 	out      strings.Builder
 }
 
-func newStory(reloads bool) *story {
+func newStory(mode batching) *story {
 	return &story{
-		state: NewState(0), store: map[uuid.UUID]*Job{}, reloads: reloads, now: storyStart,
+		state: NewState(0), store: map[uuid.UUID]*Job{}, mode: mode, now: storyStart,
 		names: map[string]uuid.UUID{}, keys: map[uuid.UUID]string{}, digests: map[string]string{},
 		shown: map[string]string{}, reasons: map[Reason]bool{},
 	}
@@ -164,10 +176,8 @@ func (s *story) run(t *testing.T, d *datadriven.TestData) string {
 
 // append stores an entry in the stream and folds it.
 func (s *story) append(m Message) error {
-	if s.reloads {
-		if err := s.reload(); err != nil {
-			return err
-		}
+	if err := s.endBatch(s.mode); err != nil {
+		return err
 	}
 	s.seq++
 	e := Decode(s.seq, s.now, m.Subject, m.Data)
@@ -186,82 +196,26 @@ func (s *story) append(m Message) error {
 		s.reasons[r] = true
 	}
 	s.print(e, v)
-	return checkVerdict(v)
+	return checkVerdict(e, v)
 }
 
-// checkVerdict holds for every entry: exactly the rejecting decisions leave a
-// rejection.
-func checkVerdict(v Verdict) error {
-	if v.Answer.Decision.Rejects() != (v.Rejection != nil) {
-		return fmt.Errorf("decision %q with rejection %v", v.Answer.Decision, v.Rejection)
-	}
-	return nil
-}
-
-// reload writes the changes to the store, as a projector does at the end of a
-// batch, and begins the next batch with what it reads back.
-func (s *story) reload() error {
-	c := s.state.Drain()
-	for i := range c.Jobs {
-		if err := s.storeJob(&c.Jobs[i]); err != nil {
-			return err
-		}
-	}
-	for i := range c.Attempts {
-		if err := s.storeAttempt(&c.Attempts[i]); err != nil {
-			return err
-		}
-	}
-	old := s.state
-	s.state = NewState(old.Rules())
-	s.state.Coverage = s.coverage
-	s.state.defs = old.defs
-	for id, row := range s.store {
-		j := *row
-		j.Input, j.Result, j.mark = nil, nil, mark{}
-		j.Seqs = append([]uint64(nil), row.Seqs...)
-		j.Attempts = make([]*Attempt, len(row.Attempts))
-		for i, stored := range row.Attempts {
-			a := *stored
-			a.Seqs, a.mark = append([]uint64(nil), stored.Seqs...), mark{}
-			j.Attempts[i] = &a
-		}
-		s.state.Forget(id)
-		s.state.Load(&j)
-	}
-	return nil
-}
-
-// storeJob is the compare-and-swap that a projector's write repeats.
-func (s *story) storeJob(row *Job) error {
-	stored := s.store[row.ID]
-	if row.IsNew() != (stored == nil) {
-		return fmt.Errorf("job %s: new is %v, but it is stored: %v", row.Key, row.IsNew(), stored != nil)
-	}
-	attempts := []*Attempt(nil)
-	if stored != nil {
-		version, completedBy := row.StoredVersion()
-		if stored.Version != version || stored.CompletedBy != completedBy {
-			return fmt.Errorf("job %s: the write expects version %d by %d; version %d by %d is stored",
-				row.Key, version, completedBy, stored.Version, stored.CompletedBy)
-		}
-		attempts = stored.Attempts
-	}
-	row.Attempts = attempts
-	s.store[row.ID] = row
-	return nil
-}
-
-func (s *story) storeAttempt(row *Attempt) error {
-	j := s.store[row.Job]
-	isNew := row.Number == len(j.Attempts)+1
-	if row.IsNew() != isNew {
-		return fmt.Errorf("attempt %d: new is %v, but %d are stored", row.Number, row.IsNew(), len(j.Attempts))
-	}
-	if isNew {
-		j.Attempts = append(j.Attempts, row)
-	} else {
-		j.Attempts[row.Number-1] = row
+// checkVerdict holds for every entry: the answer names the entry and its job, and
+// exactly the rejecting decisions leave a rejection, which says what the answer
+// says.
+func checkVerdict(e *Entry, v Verdict) error {
+	a, r := v.Answer, v.Rejection
+	switch {
+	case a.Seq != e.Seq || a.Job != e.Job:
+		return fmt.Errorf("the answer is about entry %d and job %s; expected %d and %s", a.Seq, a.Job, e.Seq, e.Job)
+	case a.Decision.Rejects() != (r != nil):
+		return fmt.Errorf("decision %q with rejection %v", a.Decision, r)
+	case r == nil:
+		return nil
+	case r.Seq != e.Seq || !r.At.Equal(e.At) || r.Job != e.Job || r.Attempt != a.Attempt ||
+		r.Decision != a.Decision || r.Reason != a.Reason || r.Detail != a.Detail:
+		return fmt.Errorf("the rejection %+v does not say what the answer %+v says", r, a)
+	case !bytes.HasPrefix(e.Raw, r.Raw) || len(r.Raw) > RejectionRawBytes:
+		return fmt.Errorf("the rejection keeps %d bytes, which are not the first of the entry", len(r.Raw))
 	}
 	return nil
 }

@@ -123,7 +123,7 @@ func (s *story) command(text string) error {
 		s.now = s.now.Add(d)
 		return err
 	case "reload":
-		return s.reload()
+		return s.endBatch(reloaded)
 	}
 	a, err := parseArguments(rest)
 	if err != nil {

@@ -34,6 +34,9 @@ func (s *story) print(e *Entry, v Verdict) {
 	if a.Detail != "" {
 		fmt.Fprintf(&s.out, "  (%s)\n", s.named(a.Detail))
 	}
+	if v.Rejection != nil {
+		s.printRejection(v.Rejection)
+	}
 	for _, effect := range v.Effects {
 		s.printEffect(effect)
 	}
@@ -48,6 +51,21 @@ func (s *story) named(text string) string {
 		text = strings.ReplaceAll(text, id.String(), key)
 	}
 	return text
+}
+
+// printRejection writes what the row says besides what the answer does.
+func (s *story) printRejection(r *Rejection) {
+	var l line
+	l.WriteString("  rejected:")
+	l.add(true, "%s", r.Entry)
+	l.add(r.Actor != "", "actor=%s", r.Actor)
+	l.add(r.Owner != "", "owner=%s", r.Owner)
+	l.add(r.Key != "", "key=%s", r.Key)
+	l.add(r.Kind != "", "kind=%s", r.Kind)
+	l.add(r.Provider != "", "provider=%s", r.Provider)
+	l.add(r.Attempt != 0, "attempt=%d", r.Attempt)
+	l.add(len(r.Raw) > 0, "raw=%dB", len(r.Raw))
+	fmt.Fprintln(&s.out, l.String())
 }
 
 func (s *story) printEffect(e Effect) {
