@@ -114,7 +114,7 @@ func (c *cli) root() *cobra.Command {
 
 	root.AddCommand(c.devCommand(), c.execEchoCommand(), c.initCommand(), c.serveCommand(), c.migrateCommand(),
 		c.kindCommand(), c.providerCommand(), c.submitCommand(), c.jobCommand(), c.attemptCommand(),
-		c.rejectionsCommand(), c.versionCommand())
+		c.rejectionsCommand(), c.verifyCommand(), c.benchCommand(), c.versionCommand())
 	return root
 }
 

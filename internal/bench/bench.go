@@ -36,8 +36,8 @@ import (
 // Options of a run. Zero members mean the defaults.
 type Options struct {
 	Jobs        int    // of the load phase: 20,000
-	Producers   int    // that submit concurrently in the load phase: 512
-	Concurrency int    // of the worker: 512
+	Producers   int    // that submit concurrently in the load phase: 2048
+	Concurrency int    // of the worker: 4096
 	InputBytes  int    // size of a job's input: 200
 	IdleJobs    int    // that one producer submits, one after the other, before the load: 300
 	SyncAlways  bool   // NATS: fsync before every acknowledgement
@@ -62,7 +62,7 @@ func (o *Options) setDefaults() {
 	for _, d := range []struct {
 		v        *int
 		fallback int
-	}{{&o.Jobs, 20_000}, {&o.Producers, 512}, {&o.Concurrency, 512}, {&o.InputBytes, 200}, {&o.IdleJobs, 300}, {&o.Shards, 1}} {
+	}{{&o.Jobs, 20_000}, {&o.Producers, 2048}, {&o.Concurrency, 4096}, {&o.InputBytes, 200}, {&o.IdleJobs, 300}, {&o.Shards, 1}} {
 		if *d.v == 0 {
 			*d.v = d.fallback
 		}

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"jobledger/ledger"
 )
 
 // DuplicateWindow is how long the server remembers message ids.
@@ -22,38 +24,14 @@ var ErrExists = errors.New("the stream exists already")
 // ErrMissing: Open found no stream of that name.
 var ErrMissing = errors.New("the stream does not exist")
 
-// storedSubjects follow the prefix. They are enumerated, because a wildcard
-// over all of the prefix would also swallow the request/reply services and
-// answer their callers with PubAcks.
-var storedSubjects = [...]string{
-	"rules.set",
-	"kind.define",
-	"provider.define",
-	"provider.verified",
-	"job.request",
-	"job.request.*",
-	"job.cancel",
-	"attempt.request",
-	"attempt.start.*",
-	"attempt.claim.*",
-	"attempt.complete.*",
-	"attempt.resolve",
-	"clock.due",
-}
-
-// Subjects returns the stored subjects under prefix, in a fixed order.
-func Subjects(prefix string) []string {
-	subjects := make([]string, len(storedSubjects))
-	for i, subject := range storedSubjects {
-		subjects[i] = prefix + "." + subject
-	}
-	return subjects
-}
-
 // Config is the configuration of a ledger's stream called name, whose subjects
 // start with prefix. replicas below 1 means 1. maxBytes limits the stream, and
 // a full stream refuses new entries rather than dropping old ones; 0 or less
 // means no limit.
+//
+// The subjects are enumerated, because a wildcard over all of the prefix would
+// also swallow the request/reply services and answer their callers with
+// PubAcks.
 //
 // Nothing in it may lose or hide an entry: no age, message or per-subject
 // limit, no TTL, rollup, schedule or counter, no deletes and purges. (Schedules
@@ -65,7 +43,7 @@ func Config(name, prefix string, replicas int, maxBytes int64) jetstream.StreamC
 	return jetstream.StreamConfig{
 		Name:        name,
 		Description: "Job ledger: every intent and every attempt, append-only",
-		Subjects:    Subjects(prefix),
+		Subjects:    ledger.StoredSubjects(prefix),
 
 		Storage:    jetstream.FileStorage,
 		Retention:  jetstream.LimitsPolicy,

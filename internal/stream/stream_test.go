@@ -10,6 +10,7 @@ import (
 
 	"jobledger/internal/stream"
 	"jobledger/internal/testenv"
+	"jobledger/ledger"
 )
 
 func TestMain(m *testing.M) { testenv.Main(m) }
@@ -35,7 +36,7 @@ func TestSubjects(t *testing.T) {
 		"a.b.job.request", "a.b.job.request.*", "a.b.job.cancel",
 		"a.b.attempt.request", "a.b.attempt.start.*", "a.b.attempt.claim.*", "a.b.attempt.complete.*", "a.b.attempt.resolve",
 		"a.b.clock.due",
-	}, stream.Subjects("a.b"))
+	}, ledger.StoredSubjects("a.b"))
 }
 
 func TestServerKeepsTheConfiguration(t *testing.T) {
@@ -49,7 +50,7 @@ func TestServerKeepsTheConfiguration(t *testing.T) {
 	require.Equal(t, jetstream.StreamConfig{
 		Name:        name,
 		Description: stream.Config(name, prefix, 1, 0).Description,
-		Subjects:    stream.Subjects(prefix),
+		Subjects:    ledger.StoredSubjects(prefix),
 		Storage:     jetstream.FileStorage, Retention: jetstream.LimitsPolicy, Discard: jetstream.DiscardNew,
 		Replicas: 1, Duplicates: 2 * time.Minute,
 		MaxBytes: -1, MaxConsumers: -1, MaxMsgs: -1, MaxMsgsPerSubject: -1, MaxMsgSize: -1,
@@ -137,7 +138,9 @@ func TestOpenNamesAWrongSetting(t *testing.T) {
 		},
 		"max_consumers: found 1, expected no limit":           func(c *jetstream.StreamConfig) { c.MaxConsumers = 1 },
 		"discard_new_per_subject: found true, expected false": func(c *jetstream.StreamConfig) { c.DiscardNewPerSubject, c.MaxMsgsPerSubject = true, 1 },
-		"allow_msg_schedules: found true, expected false":     func(c *jetstream.StreamConfig) { c.AllowMsgSchedules, c.DenyPurge, c.Discard = true, false, jetstream.DiscardOld },
+		"allow_msg_schedules: found true, expected false": func(c *jetstream.StreamConfig) {
+			c.AllowMsgSchedules, c.DenyPurge, c.Discard = true, false, jetstream.DiscardOld
+		},
 		"subject_delete_marker_ttl: found 1m0s, expected 0s": func(c *jetstream.StreamConfig) {
 			c.SubjectDeleteMarkerTTL, c.AllowMsgTTL, c.DenyPurge, c.AllowRollup = time.Minute, true, false, true
 		},

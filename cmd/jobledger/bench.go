@@ -1,0 +1,82 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"jobledger/internal/bench"
+)
+
+func (c *cli) benchCommand() *cobra.Command {
+	var o bench.Options
+	var syncInterval string
+	cmd := &cobra.Command{
+		Use:   "bench",
+		Short: "Measure the whole path of a job on a throw-away stack on this machine",
+		Long: "Measure the whole path of a job on a throw-away stack: an embedded NATS server, a PostgreSQL child\n" +
+			"with fsync, a projector, and a worker of a provider that does nothing. Request, start, claim and\n" +
+			"completion all cross the stream. First one producer submits one job after the other, then many submit\n" +
+			"at once; at the end the tables are verified.",
+		Args: cobra.NoArgs,
+		RunE: ran(func(ctx context.Context, _ []string) error {
+			switch syncInterval {
+			case "always":
+				o.SyncAlways = true
+			case "default":
+			default:
+				return exitWith(exitUsage, "--sync is %q; expected always or default", syncInterval)
+			}
+			ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+			defer stop()
+			o.Log, o.Progress = c.log, c.progressLine()
+			r, err := bench.Run(ctx, o)
+			if err != nil {
+				return err
+			}
+			if err := c.printBench(r); err != nil {
+				return err
+			}
+			if r.Differences > 0 {
+				return exitStatus(exitDifferences)
+			}
+			return nil
+		}),
+	}
+	f := cmd.Flags()
+	f.IntVar(&o.Jobs, "jobs", 20_000, "jobs of the load phase")
+	f.IntVar(&o.IdleJobs, "idle-jobs", 300, "jobs that one producer submits before the load")
+	f.IntVar(&o.Producers, "producers", 2048, "producers that submit at once")
+	f.IntVar(&o.Concurrency, "concurrency", 4096, "attempts that the worker runs at once")
+	f.IntVar(&o.InputBytes, "input-bytes", 200, "size of a job's input")
+	f.IntVar(&o.Shards, "shards", 1, "shards of the projection")
+	f.StringVar(&syncInterval, "sync", "default", "the NATS server's sync_interval: always or default")
+	f.StringVar(&o.CPUProfile, "cpu-profile", "", "write a CPU profile of the load phase to `FILE`")
+	f.StringVar(&o.MemProfile, "mem-profile", "", "write a heap profile after the load phase to `FILE`")
+	return cmd
+}
+
+func (c *cli) printBench(r *bench.Report) error {
+	if c.output == "json" {
+		return c.printJSON(r)
+	}
+	return r.Print(c.stdout)
+}
+
+// progressLine returns a function that tells the progress on standard error,
+// once a second.
+func (c *cli) progressLine() func(done, all int) {
+	var last time.Time
+	return func(done, all int) {
+		if time.Since(last) < time.Second {
+			return
+		}
+		last = time.Now()
+		fmt.Fprintf(c.stderr, "%d of %d jobs have ended\n", done, all)
+	}
+}
