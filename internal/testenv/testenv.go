@@ -181,3 +181,17 @@ func setupContext(t testing.TB) context.Context {
 func cleanupContext() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), setupTimeout)
 }
+
+// Folder makes a folder for what this test binary shares, such as a program
+// that its tests run. It is removed when the binary ends. Call it once for
+// each name.
+func Folder(name string) (string, error) {
+	dir, err := shared.folder("of-tests-" + name)
+	if err != nil {
+		return "", err
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return "", fmt.Errorf("testenv: make the folder %s: %w", name, err)
+	}
+	return dir, nil
+}
