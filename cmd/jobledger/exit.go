@@ -77,30 +77,6 @@ func exitCode(err error) int {
 	return exitFailed
 }
 
-// decisionStatus is the exit status for the fold's decision.
-func decisionStatus(a ledger.Answer) int {
-	switch a.Decision {
-	case ledger.Accepted, ledger.Duplicate:
-		return exitOK
-	case ledger.Conflict:
-		return exitConflict
-	}
-	if a.Reason == ledger.UnknownJob || a.Reason == ledger.UnknownAttempt {
-		return exitNotFound
-	}
-	return exitRefused
-}
-
-// decisionError is nil if the fold took the entry, and otherwise says what it
-// said.
-func decisionError(a ledger.Answer) error {
-	code := decisionStatus(a)
-	if code == exitOK {
-		return nil
-	}
-	return exitWith(code, "%s (%s): %s", a.Decision, a.Reason, a.Detail)
-}
-
 // jobStatus is the exit status for a job that has ended as state says, or that
 // was not waited for to the end.
 func jobStatus(state ledger.JobState) int {
