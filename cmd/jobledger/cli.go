@@ -149,7 +149,7 @@ func (c *cli) prepare(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	c.log = log
+	c.log = slog.New(logging.Throttle(log.Handler(), nil))
 	return nil
 }
 

@@ -10,7 +10,6 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"jobledger/internal/logging"
 	"jobledger/publisher"
 )
 
@@ -32,7 +31,7 @@ type natsTarget struct {
 // dial connects under the given name. The first connection must come about in
 // dialTimeout; a lost one is made anew for ever.
 func (t natsTarget) dial(name string, log *slog.Logger) (*nats.Conn, error) {
-	limited := logging.NewLimited(log, nil)
+	log = log.With("component", name)
 	options := []nats.Option{
 		nats.Name(name),
 		nats.Timeout(dialTimeout),
@@ -42,14 +41,14 @@ func (t natsTarget) dial(name string, log *slog.Logger) (*nats.Conn, error) {
 		nats.FlusherTimeout(flusherTimeout),
 		nats.DisconnectErrHandler(func(nc *nats.Conn, err error) {
 			if err != nil && !nc.IsClosed() {
-				limited.Warn(context.Background(), name, "the connection to NATS is lost; reconnecting", "error", err)
+				log.Warn("the connection to NATS is lost; reconnecting", "error", err)
 			}
 		}),
 		nats.ReconnectHandler(func(nc *nats.Conn) {
-			log.Info("the connection to NATS is back", "component", name, "server", nc.ConnectedUrlRedacted())
+			log.Info("the connection to NATS is back", "server", nc.ConnectedUrlRedacted())
 		}),
 		nats.ErrorHandler(func(_ *nats.Conn, sub *nats.Subscription, err error) {
-			limited.Warn(context.Background(), name, "NATS reports an error", "error", err, "subject", subjectOf(sub))
+			log.Warn("NATS reports an error", "error", err, "subject", subjectOf(sub))
 		}),
 	}
 	if t.creds != "" {
