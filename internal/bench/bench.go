@@ -184,7 +184,7 @@ func (b *bench) folder() (string, error) {
 // connect makes the connections and starts projector and worker.
 func (b *bench) connect(ctx context.Context, ns *natsserver.Server) error {
 	connect := func() (*nats.Conn, error) {
-		nc, err := nats.Connect("", ns.InProcessConn())
+		nc, err := nats.Connect(ns.URL())
 		if err == nil {
 			b.onStop(func() error { nc.Close(); return nil })
 		}
