@@ -128,7 +128,8 @@ func acceptedRef(header http.Header, body []byte) string {
 
 // answerBody reads a result. A body that ends before its end is ambiguous: part
 // of it was on the way when something broke, and nobody knows what the provider
-// thinks of the call. One that is too long is not: the provider is done.
+// thinks of the call. So is one that is too long: it was not read to its end, so
+// nobody knows what it says, and a person has to look at the provider.
 func answerBody(resp *http.Response) ([]byte, error) {
 	body, err := decoded(resp)
 	if err != nil {
@@ -137,7 +138,8 @@ func answerBody(resp *http.Response) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(body, ledger.MaxResultBytes+1))
 	switch {
 	case len(data) > ledger.MaxResultBytes:
-		return nil, tooLarge()
+		return nil, &CallError{Known: Ambiguous, Class: "result_too_large",
+			Err: fmt.Errorf("HTTP %s, and the body goes on beyond the %d bytes that a result may have", resp.Status, ledger.MaxResultBytes)}
 	case err != nil:
 		return nil, &CallError{Known: Ambiguous, Class: bodyClass(err),
 			Err: fmt.Errorf("HTTP %s, and the body broke off after %d bytes: %w", resp.Status, len(data), err)}
