@@ -8,7 +8,7 @@ import (
 )
 
 // gatedStream is a stream whose entries reach a projector only up to where a
-// test says: so a test decides where batches end.
+// test says, so that a test decides where batches end; and some not at all.
 type gatedStream struct {
 	jetstream.Stream
 	gate *gate
@@ -18,7 +18,8 @@ type gatedStream struct {
 type gate struct {
 	mu    sync.Mutex
 	limit uint64
-	moved chan struct{} // closed when the limit moves
+	lost  map[uint64]bool // dropped once, as by a broken connection
+	moved chan struct{}   // closed when the limit moves
 }
 
 func newGate() *gate { return &gate{moved: make(chan struct{})} }
@@ -31,19 +32,23 @@ func (g *gate) open(limit uint64) {
 	g.moved = make(chan struct{})
 }
 
-// pass waits until seq may pass, or until closed is.
-func (g *gate) pass(seq uint64, closed <-chan struct{}) {
+// pass waits until seq may pass. It does not if it gets lost, or if the
+// consumer is closed.
+func (g *gate) pass(seq uint64, closed <-chan struct{}) bool {
 	for {
 		g.mu.Lock()
-		limit, moved := g.limit, g.moved
+		limit, lost, moved := g.limit, g.lost[seq], g.moved
+		if seq <= limit {
+			delete(g.lost, seq)
+		}
 		g.mu.Unlock()
 		if seq <= limit {
-			return
+			return !lost
 		}
 		select {
 		case <-moved:
 		case <-closed:
-			return
+			return false
 		}
 	}
 }
@@ -61,10 +66,9 @@ type gatedConsumer struct {
 func (c gatedConsumer) Consume(handle jetstream.MessageHandler, opts ...jetstream.PullConsumeOpt) (jetstream.ConsumeContext, error) {
 	stopped := make(chan struct{})
 	sub, err := c.Consumer.Consume(func(m jetstream.Msg) {
-		if meta, err := m.Metadata(); err == nil {
-			c.gate.pass(meta.Sequence.Stream, stopped)
+		if meta, err := m.Metadata(); err == nil && c.gate.pass(meta.Sequence.Stream, stopped) {
+			handle(m)
 		}
-		handle(m)
 	}, opts...)
 	return gatedConsume{sub, sync.OnceFunc(func() { close(stopped) })}, err
 }

@@ -93,7 +93,7 @@ func TestAmbiguousCommits(t *testing.T) {
 			var commits, losses atomic.Int64
 			wire := &wire{}
 			wire.onCommit(func() fate {
-				if commits.Add(1)%3 != 0 || losses.Load() >= 5 {
+				if commits.Add(1)%3 != 0 || losses.Load() >= 3 {
 					return passes
 				}
 				losses.Add(1)
@@ -119,7 +119,23 @@ func TestAmbiguousCommits(t *testing.T) {
 	}
 }
 
-// TestCommitsOfManySizes: whatever the pool, the batch is written once.
+// TestLostMessages: messages that a broken connection swallowed are read again,
+// and those that came before them in the same chunk are not forgotten.
+func TestLostMessages(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 2)
+	w.append(echoKind())
+	last := w.load(300, nil)
+	g := newGate()
+	g.lost = map[uint64]bool{40: true, 41: true, 150: true, last: true}
+	g.open(last + 1)
+	stop := w.project(appendTo(silent{}), func(o *Options) { o.Stream = gatedStream{w.stream, g} })
+	w.caughtUp(w.append(request("the last")))
+	stop()
+	require.Empty(t, g.lost)
+	w.verify()
+}
+
 func TestSerializableProjection(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 3)

@@ -16,7 +16,7 @@ import (
 type wire struct {
 	mu         sync.Mutex
 	statements []string
-	// commit, if set, says what becomes of a COMMIT.
+	// commit, if set, says what becomes of the COMMIT of a batch.
 	commit func() fate
 }
 
@@ -48,12 +48,13 @@ func (w *wire) take() []string {
 	return list
 }
 
-func (w *wire) saw(statement string) fate {
+// saw notes a statement; before is the one before it on the same connection.
+func (w *wire) saw(statement, before string) fate {
 	w.mu.Lock()
 	w.statements = append(w.statements, statement)
 	decide := w.commit
 	w.mu.Unlock()
-	if decide == nil || !strings.EqualFold(statement, "commit") {
+	if decide == nil || !strings.EqualFold(statement, "commit") || !strings.Contains(before, "checkpoints SET") {
 		return passes
 	}
 	return decide()
@@ -72,6 +73,7 @@ type wireConn struct {
 	started bool
 	rest    []byte
 	parsed  string // text of the last Parse
+	before  string // the last statement
 }
 
 func (c *wireConn) Write(b []byte) (int, error) {
@@ -84,11 +86,11 @@ func (c *wireConn) Write(b []byte) (int, error) {
 		}
 		switch kind {
 		case 'Q':
-			f = c.wire.saw(string(body[:len(body)-1]))
+			f = c.saw(string(body[:len(body)-1]))
 		case 'P':
 			c.parsed = string(bytes.Split(body, []byte{0})[1])
 		case 'E':
-			f = c.wire.saw(c.parsed)
+			f = c.saw(c.parsed)
 		}
 	}
 	switch f {
@@ -104,6 +106,12 @@ func (c *wireConn) Write(b []byte) (int, error) {
 		return n, err
 	}
 	return c.Conn.Write(b)
+}
+
+func (c *wireConn) saw(statement string) fate {
+	before := c.before
+	c.before = statement
+	return c.wire.saw(statement, before)
 }
 
 // next returns the next whole message of what was written.
