@@ -68,6 +68,13 @@ func message(kind EntryKind, token string, job uuid.UUID, attempt int, data []by
 	return m
 }
 
+// standing makes the Message of an entry that holds until another takes its
+// place. It has no id: defining A, then B, then A again within the
+// deduplication window means A, and the fold recognises what changes nothing.
+func standing(kind EntryKind, data []byte) Message {
+	return Message{Subject: string(kind), Data: data}
+}
+
 // A Rules entry sets the version of the fold's rules from here on.
 type Rules struct {
 	Rules int
@@ -79,7 +86,7 @@ func (b *Rules) Message() Message {
 	o := envelope()
 	o.int("rules", int64(b.Rules))
 	o.optText("actor", b.Actor)
-	return message(RulesSet, "", uuid.UUID{}, 0, o.close())
+	return standing(RulesSet, o.close())
 }
 
 // A KindDefinition entry defines, or defines anew, a kind of work.
@@ -93,7 +100,7 @@ func (b *KindDefinition) Message() Message {
 	o := envelope()
 	o.raw("kind", b.Kind.AppendJSON(nil))
 	o.optText("actor", b.Actor)
-	return message(KindDefine, "", uuid.UUID{}, 0, o.close())
+	return standing(KindDefine, o.close())
 }
 
 // A ProviderDefinition entry records what a provider means: its settings
@@ -113,7 +120,7 @@ func (b *ProviderDefinition) Message() Message {
 	o.text("type", b.Type)
 	o.raw("definition", b.Definition)
 	o.optText("actor", b.Actor)
-	return message(ProviderDefine, "", uuid.UUID{}, 0, o.close())
+	return standing(ProviderDefine, o.close())
 }
 
 // A Verification entry says that a provider's definition passed or failed a
@@ -342,7 +349,7 @@ func (b *Due) Message() Message {
 	o.uuid("job", b.Job)
 	o.optInt("attempt", int64(b.Attempt))
 	o.time("due", b.Due)
-	return Message{Subject: string(ClockDue), Data: o.close()}
+	return standing(ClockDue, o.close())
 }
 
 // envelope begins a body with its version.

@@ -131,16 +131,19 @@ func (st *step) reject(d Decision, reason Reason, format string, args ...any) {
 	if r.Entry == "" {
 		r.Entry = ValidText(st.e.Subject)
 	}
+	if st.job != nil {
+		r.Owner, r.Kind = st.job.Owner, st.job.Kind
+	}
 	switch b := st.e.Body.(type) {
 	case *Request:
 		r.Owner, r.Key, r.Kind, r.Provider = b.Owner, b.Key, b.Kind, b.Provider
 	case *AttemptAsk:
-		r.Owner, r.Key, r.Provider = b.Owner, b.Key, b.Provider
+		r.Key, r.Provider = b.Key, b.Provider
+		if st.job == nil {
+			r.Owner = b.Owner
+		}
 	case *Verification:
 		r.Kind, r.Provider = b.Kind, b.Provider
-	}
-	if st.job != nil {
-		r.Owner, r.Kind = st.job.Owner, st.job.Kind
 	}
 	if d == Malformed {
 		r.Raw = st.e.Raw[:min(len(st.e.Raw), RejectionRawBytes)]

@@ -142,7 +142,7 @@ func (r *reader) kind() (Kind, error) {
 		case "heartbeat_timeout_ms":
 			k.HeartbeatTimeoutMS = r.count(maxMS)
 		case "max_attempts":
-			k.MaxAttempts = int(r.count(MaxAttemptsLimit))
+			k.MaxAttempts = int(r.between(1, MaxAttemptsLimit))
 		case "backoff":
 			r.backoff(&k.Backoff)
 		case "failover":

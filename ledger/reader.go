@@ -137,13 +137,14 @@ func (r *reader) int() int64 {
 }
 
 // count reads an integer from 0 to most.
-func (r *reader) count(most int64) int64 {
+func (r *reader) count(most int64) int64 { return r.between(0, most) }
+
+func (r *reader) between(least, most int64) int64 {
 	at := r.pos
 	v := r.int()
-	if v < 0 || v > most {
+	if r.err == nil && (v < least || v > most) {
 		r.pos = at
-		r.reject("%d; expected 0 to %d", v, most)
-		return 0
+		r.reject("%d; expected %d to %d", v, least, most)
 	}
 	return v
 }
@@ -245,19 +246,27 @@ func oneOf[T ~string](r *reader, allowed ...T) T {
 	return ""
 }
 
-// ident reads an owner or a key; named reads the name of a kind or provider.
-func (r *reader) ident() string { return r.checked(CheckIdent) }
-func (r *reader) named() string { return r.checked(CheckName) }
-
-func (r *reader) checked(check func(what, v string) error) string {
+// ident reads an owner or a key.
+func (r *reader) ident() string {
 	at := r.pos
 	v := r.text()
 	if r.err != nil {
 		return ""
 	}
-	if err := check("it", v); err != nil {
+	if err := CheckIdent("it", v); err != nil {
 		r.pos = at
 		r.reject("%v", err)
+	}
+	return v
+}
+
+// named reads the name of a kind, a provider or a class.
+func (r *reader) named() string {
+	at := r.pos
+	v := r.text()
+	if r.err == nil && !ValidName(v) {
+		r.pos = at
+		r.reject("%s is not a valid name; expected [a-z0-9][a-z0-9_-]{0,63}", Quote(v))
 	}
 	return v
 }

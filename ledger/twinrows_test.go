@@ -189,7 +189,7 @@ func differRejection(e *ledger.Entry, got ledger.Verdict, want twinAnswer) error
 	if e.Kind == ledger.AttemptClaim || e.Kind == ledger.AttemptComplete || e.Kind == ledger.AttemptStart {
 		w.Provider = e.Token
 	}
-	if want.visible != nil {
+	if want.visible != nil && e.Kind != ledger.JobRequest { // a request's rejection shows what was asked for
 		w.Owner, w.Kind = want.visible.owner, want.visible.kind.Name
 	}
 	r.Raw, r.Detail = nil, ""
