@@ -107,7 +107,7 @@ func attemptDestinations(a *ledger.Attempt) []any {
 		digestInto{&a.ClaimHash}, timeInto{&a.StartBy}, timeInto{&a.Deadline}, timeInto{&a.DueAt},
 		timeInto{&a.RequestedAt}, timeInto{&a.StartedAt}, timeInto{&a.UnknownSince}, timeInto{&a.FinishedAt},
 		nullable(&a.Failure.Class), nullable(&a.Failure.Message), nullable(&a.Failure.Reach),
-		nullable(&a.Failure.Executed), nullable(&a.ProviderRef), (*[]byte)(&a.Usage), digestInto{&a.Completion},
+		nullable(&a.Failure.Executed), nullable(&a.ProviderRef), &a.Usage, digestInto{&a.Completion},
 		timeInto{&a.ResolvedAt}, nullable(&a.ResolvedBy), nullable(&a.ResolvedReason), nullable(&a.StartSeq),
 		seqsInto{&a.Seqs},
 	}

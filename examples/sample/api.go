@@ -83,13 +83,6 @@ func (s *stack) await(ctx context.Context, id, state string) error {
 	return s.awaitJob(ctx, id, "the job to be "+state, func(j *job) bool { return j.State == state })
 }
 
-// awaitAttempt waits until the job's first attempt is in the state.
-func (s *stack) awaitAttempt(ctx context.Context, id, state string) error {
-	return s.awaitJob(ctx, id, "its first attempt to be "+state, func(j *job) bool {
-		return len(j.Attempts) > 0 && j.Attempts[0].State == state
-	})
-}
-
 func (s *stack) awaitJob(ctx context.Context, id, what string, enough func(*job) bool) error {
 	var j job
 	bounded, cancel := context.WithTimeout(ctx, caseTimeout)

@@ -27,11 +27,11 @@ import (
 )
 
 const (
-	// DatabaseEnv and NATSEnv name servers to use instead of starting ones:
-	// URLs of a database, in whose place databases may be created, and of a
-	// NATS server with JetStream.
+	// DatabaseEnv names a database server to use instead of starting one: the
+	// URL of a database, in whose place databases may be created.
 	DatabaseEnv = "JOBLEDGER_TEST_DATABASE"
-	NATSEnv     = "JOBLEDGER_TEST_NATS"
+	// NATSEnv names a NATS server with JetStream to use instead of starting one.
+	NATSEnv = "JOBLEDGER_TEST_NATS"
 
 	// setupTimeout bounds each preparing or cleaning step of a test.
 	setupTimeout = time.Minute

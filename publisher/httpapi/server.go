@@ -53,6 +53,8 @@ func (a *API) Serve(ctx context.Context, l net.Listener, grace time.Duration) er
 	if err != nil {
 		err = errors.Join(fmt.Errorf("requests were still running after %s: %w", grace, err), server.Close())
 	}
-	<-failed // always http.ErrServerClosed
+	if served := <-failed; !errors.Is(served, http.ErrServerClosed) {
+		err = errors.Join(err, fmt.Errorf("serve HTTP on %s: %w", l.Addr(), served))
+	}
 	return err
 }
