@@ -25,10 +25,8 @@ run: setup build ## run the sample on a dev stack of its own, and stay up; ONCE=
 test: setup ## run every test
 	$(GO) test -timeout 20m ./...
 
-lint: ## check formatting and vet
-	@unformatted=$$(gofmt -l $$(git ls-files '*.go' 2>/dev/null || find . -name '*.go')); \
-	if [ -n "$$unformatted" ]; then echo "not formatted (run gofmt -w):"; echo "$$unformatted"; exit 1; fi
-	$(GO) vet ./...
+lint: ## check formatting, vet, .golangci.yml and the rules for SQL
+	@GO="$(GO)" scripts/lint.sh
 
 bench: setup build ## measure this machine
 	bin/jobledger bench
