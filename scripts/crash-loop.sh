@@ -33,7 +33,8 @@ fail() {
 finish() {
 	local status=$?
 	if [[ -n $stack ]] && kill -0 "$stack" 2>/dev/null; then
-		kill "$stack" && wait "$stack" || true
+		kill "$stack" || true
+		wait "$stack" || true
 	fi
 	((status != 0)) || rm -rf "$work"
 }
