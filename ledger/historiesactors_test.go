@@ -35,7 +35,7 @@ func (w *world) request() error {
 		runAt, _ := time.Parse(time.RFC3339Nano, parts[3])
 		*b = ledger.Request{Owner: owner, Key: key, Kind: parts[0], Provider: parts[1], DelayMS: delay, Input: []byte(parts[4])}
 		if runAt.Year() > 1 {
-			b.RunAt = runAt
+			b.RunAt = runAt.Add(one(w.dice, 0, 0, 0, time.Microsecond))
 		}
 	}
 	b.Producer = one(w.dice, "", "", "web")
@@ -64,7 +64,7 @@ func (w *world) work() error {
 	if a == nil {
 		return w.say(&ledger.Claim{Job: id, Attempt: 1, JobVersion: 1, Provider: "p1", Claim: w.newClaim(), StartSeq: 9})
 	}
-	if late, b := w.straggler(); b != nil && w.percent(15) {
+	if late, b := w.straggler(); b != nil && w.percent(40) {
 		return w.say(w.completion(late, b))
 	}
 	if a.claim == "" && w.percent(95) || w.percent(6) {
@@ -84,6 +84,10 @@ func (w *world) claim(id uuid.UUID, a *twinAttempt) *ledger.Claim {
 		Worker: "w" + strconv.Itoa(w.n(3)), StartSeq: uint64(1 + w.n(90)),
 	}
 	switch w.n(30) {
+	case 5, 6: // at the very last moment, or past it
+		if !a.startBy.IsZero() {
+			w.now = a.startBy
+		}
 	case 0:
 		b.JobVersion++
 	case 1:
@@ -220,6 +224,11 @@ func (w *world) ask() error {
 	b := &ledger.AttemptAsk{
 		Job: id, Key: "click-" + strconv.Itoa(w.n(30)), Provider: one(w.dice, "", "p1", "p1", "p2", "p3"), Actor: "op",
 		Force: w.percent(40),
+	}
+	if proofs := w.run.twin.proofs; len(proofs) > 0 && w.percent(8) { // when a proof is about to expire
+		if v := proofs[w.n(len(proofs))]; v.ExpiresAt.Sub(w.now) < time.Minute {
+			w.now, b.Provider, b.Force = v.ExpiresAt, v.Provider, false
+		}
 	}
 	if w.percent(5) {
 		b.Provider = "p9"

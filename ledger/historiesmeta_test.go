@@ -25,6 +25,9 @@ func newStore() *store { return &store{jobs: map[uuid.UUID]*ledger.Job{}} }
 func (s *store) put(state *ledger.State) error {
 	c := state.Drain()
 	for i := range c.Jobs {
+		if slices.ContainsFunc(c.Jobs[:i], func(j ledger.Job) bool { return j.ID == c.Jobs[i].ID }) {
+			return fmt.Errorf("job %s is drained twice at once", c.Jobs[i].ID)
+		}
 		if err := s.putJob(&c.Jobs[i]); err != nil {
 			return err
 		}

@@ -21,12 +21,12 @@ type profile struct {
 // weights say how often a world does what.
 type weights struct{ request, worker, due, resolve, ask, cancel, define, noise int }
 
-var plainWeights = weights{request: 10, worker: 45, due: 18, resolve: 7, ask: 8, cancel: 2, define: 4, noise: 6}
+var plainWeights = weights{request: 8, worker: 45, due: 18, resolve: 8, ask: 8, cancel: 4, define: 4, noise: 5}
 
 var profiles = []profile{
-	{"exclusive external", 17, 34, func(d *dice, k *ledger.Kind) {}, plainWeights},
-	{"exclusive none", 14, 34, func(d *dice, k *ledger.Kind) { k.Effects = ledger.EffectsNone }, plainWeights},
-	{"race", 35, 36, func(d *dice, k *ledger.Kind) {
+	{"exclusive external", 14, 34, func(d *dice, k *ledger.Kind) {}, plainWeights},
+	{"exclusive none", 12, 34, func(d *dice, k *ledger.Kind) { k.Effects = ledger.EffectsNone }, plainWeights},
+	{"race", 40, 37, func(d *dice, k *ledger.Kind) {
 		k.Effects, k.Mode, k.HedgeAfterMS = ledger.EffectsNone, ledger.ModeRace, one[int64](d, 1000, 12_000)
 		k.AttemptTimeoutMS = one[int64](d, 2000, 5000, 10_000)
 		k.MaxAttempts = one(d, 2, 3, 4)
