@@ -228,7 +228,7 @@ func (h *history) claim() ledger.Message {
 }
 
 func (h *history) completion() ledger.Message {
-	j, a := h.attempt(ledger.AttemptRunning, ledger.AttemptUnknown)
+	_, a := h.attempt(ledger.AttemptRunning, ledger.AttemptUnknown)
 	c := &ledger.Completion{
 		Job: a.Job, Attempt: a.Number, JobVersion: a.JobVersion, Provider: a.Provider, Claim: claimText(a, 0),
 		Outcome: ledger.OutcomeSucceeded, Result: h.document(), ProviderRef: h.sometimes("ref-1"),
@@ -237,7 +237,7 @@ func (h *history) completion() ledger.Message {
 	case 0, 1, 2, 3:
 		c.Outcome, c.Result = ledger.OutcomeFailed, nil
 		c.Failure = h.failure()
-		if j.Kind != "race" && h.rnd.IntN(3) == 0 {
+		if h.rnd.IntN(3) == 0 {
 			c.Failure.RetryAfterMS = 2
 		}
 	case 4:

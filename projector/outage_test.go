@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
@@ -133,16 +132,5 @@ func TestLostMessages(t *testing.T) {
 	w.caughtUp(w.append(request("the last")))
 	stop()
 	require.Empty(t, g.lost)
-	w.verify()
-}
-
-func TestSerializableProjection(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, 3)
-	last := appendHistory(w, rand.Uint64(), 600)
-	pool := w.openPool(w.url+serializable, func(*pgxpool.Config) {})
-	stop := w.project(appendTo(silent{}), func(o *Options) { o.Pool = pool })
-	w.caughtUp(last)
-	stop()
 	w.verify()
 }
