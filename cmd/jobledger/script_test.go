@@ -141,6 +141,6 @@ func repeat(ts *testscript.TestScript, f func() error) {
 		if time.Now().After(end) {
 			ts.Fatalf("not within %s: %v", scriptWait, err)
 		}
-		time.Sleep(50 * time.Millisecond)
+		time.Sleep(50 * time.Millisecond) //nolint:forbidigo // polls until a deadline: between processes there is no signal
 	}
 }
