@@ -18,17 +18,31 @@ import (
 // readBody reads the whole body, or says that it is too large.
 func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	if r.ContentLength > ledger.MaxRequestBytes {
+		drain(r)
 		return nil, tooLarge("the body has %d bytes; at most %d are allowed", r.ContentLength, ledger.MaxRequestBytes)
 	}
 	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, ledger.MaxRequestBytes))
 	var over *http.MaxBytesError
 	switch {
 	case errors.As(err, &over):
+		drain(r)
 		return nil, tooLarge("the body has more than %d bytes, the most that is allowed", over.Limit)
 	case err != nil:
 		return nil, badRequest("bad-body", "the body could not be read to its end")
 	}
 	return data, nil
+}
+
+// drainBytes is how much of a body that is too large is read and dropped.
+const drainBytes = 8 << 20
+
+// drain reads on, for a while: whoever still sends when the server answers and
+// closes tends to see a broken connection in the place of the answer. A client
+// that waits to be asked for the body is not asked.
+func drain(r *http.Request) {
+	if r.Header.Get("Expect") == "" {
+		_, _ = io.CopyN(io.Discard, r.Body, drainBytes) // the answer is the same
+	}
 }
 
 func tooLarge(format string, args ...any) *Problem {
