@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -48,9 +49,11 @@ func (c *cli) serve(ctx context.Context, roles []string, listen string) error {
 	if listen != "" {
 		cfg.API.Listen = listen
 	}
-	auth, err := c.serveAuth(cfg.API)
-	if err != nil {
-		return err
+	var auth httpapi.Authenticator // without the API's role there is nobody to ask
+	if slices.Contains(roles, roleAPI) {
+		if auth, err = c.serveAuth(cfg.API); err != nil {
+			return err
+		}
 	}
 	meta := projector.Meta{Stream: cfg.NATS.Stream, Prefix: cfg.NATS.SubjectPrefix}
 	if err := checkTables(ctx, t.database, meta); err != nil {
