@@ -77,7 +77,7 @@ func (w *Worker) pull(ctx context.Context) error {
 		case w.o.JetStream.Conn().IsClosed():
 			return fmt.Errorf("workers: the connection was closed while starts were pulled for %s: %w", w.o.Provider, err)
 		}
-		w.log.Error("pulling starts failed; it is tried again", "error", err)
+		w.log.Warn("pulling starts failed; it is tried again", "error", err)
 		if w.clock.since(began) > w.timing.retryMax {
 			pauses = w.newBackoff()
 		}
@@ -93,7 +93,7 @@ func (w *Worker) reopen(ctx context.Context, pauses *backoff) {
 		if err == nil {
 			return
 		}
-		w.log.Error("the consumer cannot be opened; it is tried again", "error", err)
+		w.log.Warn("the consumer cannot be opened; it is tried again", "error", err)
 	}
 }
 
@@ -101,28 +101,70 @@ func (w *Worker) reopen(ctx context.Context, pauses *backoff) {
 // full for longer gives back what it has fetched ahead, so that others can have
 // it. The caller holds a slot for the first start; none is held at the end.
 func (w *Worker) feed(ctx context.Context) error {
-	starts, err := w.consumer.Messages(
-		jetstream.PullMaxMessagesWithBytesLimit(min(2*w.o.Concurrency, maxPrefetch), maxPrefetchBytes),
-		jetstream.PullExpiry(pullExpiry), jetstream.PullHeartbeat(pullHeartbeat))
+	in, err := w.fetchAhead()
 	if err != nil {
 		<-w.slots
 		return err
 	}
-	defer w.handBack(starts)
+	defer w.handBack(in)
 	full := time.NewTimer(w.timing.fullFor)
 	defer full.Stop()
 	for {
-		msg, err := starts.Next(jetstream.NextContext(ctx))
-		if err != nil {
+		select {
+		case msg := <-in.starts:
+			w.wg.Add(1)
+			go w.handle(ctx, msg)
+		case err := <-in.broken:
 			<-w.slots
 			return err
+		case <-ctx.Done():
+			<-w.slots
+			return ctx.Err()
 		}
-		w.wg.Add(1)
-		go w.handle(ctx, msg)
 		if !w.takeSlotSoon(ctx, full) {
 			return nil
 		}
 	}
+}
+
+// An inflow is what a pull delivers.
+type inflow struct {
+	sub    jetstream.ConsumeContext
+	starts chan jetstream.Msg // unbuffered: what nobody takes stays with the subscription
+	broken chan error
+	over   chan struct{} // closed: what comes now goes back
+}
+
+// fetchAhead begins a pull. It is not jetstream's message iterator, whose buffer
+// has no room for the status with which the server ends each batch that is
+// bounded in bytes: under load the buffer overflows, and starts are dropped that
+// come again only after the ack wait.
+func (w *Worker) fetchAhead() (*inflow, error) {
+	in := &inflow{starts: make(chan jetstream.Msg), broken: make(chan error, 1), over: make(chan struct{})}
+	take := func(msg jetstream.Msg) {
+		select {
+		case <-in.over:
+			w.note(msg.Nak(), "give a start back")
+			return
+		default:
+		}
+		select {
+		case in.starts <- msg:
+		case <-in.over:
+			w.note(msg.Nak(), "give a start back")
+		}
+	}
+	failed := func(_ jetstream.ConsumeContext, err error) {
+		select {
+		case in.broken <- err:
+		default: // the first one ends the pull
+		}
+	}
+	var err error
+	in.sub, err = w.consumer.Consume(take, jetstream.ConsumeErrHandler(failed),
+		jetstream.PullMaxMessagesWithBytesLimit(min(2*w.o.Concurrency, maxPrefetch), maxPrefetchBytes),
+		jetstream.PullExpiry(pullExpiry), jetstream.PullHeartbeat(pullHeartbeat))
+	return in, err
 }
 
 func (w *Worker) takeSlot(ctx context.Context) bool {
@@ -153,22 +195,12 @@ func (w *Worker) takeSlotSoon(ctx context.Context, timer *time.Timer) bool {
 
 // handBack ends a pull and returns to the server, at once, what was fetched and
 // not taken.
-func (w *Worker) handBack(starts jetstream.MessagesContext) {
-	starts.Drain()
-	ctx, cancel := context.WithTimeout(context.Background(), handBackTimeout)
-	defer cancel()
-	for {
-		msg, err := starts.Next(jetstream.NextContext(ctx))
-		switch {
-		case err == nil:
-			w.note(msg.Nak(), "give a start back")
-		case errors.Is(err, jetstream.ErrNoHeartbeat):
-		case errors.Is(err, jetstream.ErrMsgIteratorClosed):
-			return
-		default: // they come again after the ack wait
-			w.log.Warn("what was fetched ahead could not be given back", "error", err)
-			return
-		}
+func (w *Worker) handBack(in *inflow) {
+	close(in.over)
+	in.sub.Drain()
+	if !within(in.sub.Closed(), handBackTimeout) { // what is left comes again after the ack wait
+		w.log.Warn("what was fetched ahead could not be given back", "within", handBackTimeout)
+		in.sub.Stop()
 	}
 }
 

@@ -226,9 +226,11 @@ func (a *API) fail(w http.ResponseWriter, r *http.Request, err error) {
 		if r.Context().Err() != nil {
 			a.log.Debug("a client went away", "request_id", id, "method", r.Method, "path", r.URL.Path, "error", err)
 		} else {
-			a.log.Error("a request failed", "request_id", id, "method", r.Method, "path", r.URL.Path, "error", err)
+			// A warning: while a server is away every request fails, and the
+			// log lets few warnings through.
+			a.log.Warn("a request failed", "request_id", id, "method", r.Method, "path", r.URL.Path, "error", err)
 		}
-		p = problem(http.StatusServiceUnavailable, "unavailable", "the ledger cannot answer now; the request is %s in its logs", id)
+		p = problem(http.StatusServiceUnavailable, "unavailable", "the ledger cannot answer now, and its logs say why; ask again (this request was %s)", id)
 		p.RequestID = id
 	}
 	a.write(w, p)
