@@ -1,8 +1,9 @@
-package e2e
+package e2e_test
 
 import (
 	"context"
 	"fmt"
+	"maps"
 	"strings"
 	"time"
 
@@ -13,6 +14,10 @@ import (
 	"jobledger/internal/testenv"
 	"jobledger/ledger"
 )
+
+func contextFor(d time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.Background(), d)
+}
 
 // A faultOutcome is what the tables say once everything is quiet.
 type faultOutcome struct {
@@ -27,14 +32,13 @@ type faultOutcome struct {
 func (r *faultRig) awaitQuiet(l *faultLoad) *faultOutcome {
 	r.t.Helper()
 	acked := l.jobs()
-	var o *faultOutcome
 	testenv.Eventually(r.t, faultPatience, func() (bool, string) {
-		var err error
-		if o, err = r.outcome(); err != nil {
+		o, err := r.outcome()
+		if err != nil {
 			return false, err.Error()
 		}
 		for id, key := range acked {
-			if _, ok := o.jobs[id]; !ok {
+			if o.jobs[id] == "" {
 				return false, fmt.Sprintf("the job %s (key %s) was acknowledged and is not in the tables; jobs: %v", id, key, o.byState)
 			}
 		}
@@ -50,15 +54,10 @@ func (r *faultRig) awaitQuiet(l *faultLoad) *faultOutcome {
 }
 
 func (r *faultRig) outcome() (*faultOutcome, error) {
-	ctx, cancel := context.WithTimeout(r.t.Context(), 20*time.Second)
+	ctx, cancel := contextFor(20 * time.Second)
 	defer cancel()
-	conn, err := pgx.Connect(ctx, r.database)
-	if err != nil {
-		return nil, err
-	}
-	defer conn.Close(ctx)
 	o := &faultOutcome{jobs: map[string]string{}, attempts: map[faultAttempt]string{}, byState: map[string]int{}}
-	rows, err := conn.Query(ctx, "SELECT id::text, state FROM ledger.jobs")
+	rows, err := r.pool.Query(ctx, "SELECT id::text, state FROM ledger.jobs")
 	if err != nil {
 		return nil, err
 	}
@@ -70,7 +69,7 @@ func (r *faultRig) outcome() (*faultOutcome, error) {
 	}); err != nil {
 		return nil, err
 	}
-	rows, err = conn.Query(ctx, "SELECT job_id::text, number, state FROM ledger.attempts")
+	rows, err = r.pool.Query(ctx, "SELECT job_id::text, number, state FROM ledger.attempts")
 	if err != nil {
 		return nil, err
 	}
@@ -84,38 +83,39 @@ func (r *faultRig) outcome() (*faultOutcome, error) {
 
 // describeOpen shows a job that has not ended, for messages.
 func (r *faultRig) describeOpen() string {
+	ctx, cancel := contextFor(5 * time.Second)
+	defer cancel()
 	var text string
-	err := r.query(`SELECT concat_ws(' ', j.id, j.state, j.state_reason, 'attempt', a.number, a.state, 'by', a.worker,
+	err := r.pool.QueryRow(ctx, `SELECT concat_ws(' ', j.id, j.state, j.state_reason, 'attempt', a.number, a.state, 'by', a.worker,
 		'requested', a.requested_at, 'started', a.started_at, 'deadline', a.deadline)
 		FROM ledger.jobs AS j LEFT JOIN ledger.attempts AS a ON a.job_id = j.id
-		WHERE j.state IN ('waiting', 'running') ORDER BY j.id, a.number DESC LIMIT 1`, &text)
+		WHERE j.state IN ('waiting', 'running') ORDER BY j.id, a.number DESC LIMIT 1`).Scan(&text)
 	if err != nil {
 		return err.Error()
 	}
 	return text
 }
 
-// requireSound checks what must hold after any fault: `verify` finds no
-// difference, and the provider saw each job at most once. The latter is more
+// requireSound checks what must hold after any fault: the tables are the fold of
+// the stream, and the provider saw each job at most once. The latter is more
 // than "each attempt at most once": an attempt that reached this provider ends as
 // succeeded or as unknown, and neither may be followed by another.
 func (r *faultRig) requireSound(o *faultOutcome) {
 	r.t.Helper()
-	r.command("verify")
+	r.verify()
 	callsOfJob := map[string]int{}
 	for a, calls := range r.stub.counts() {
-		require.Equal(r.t, 1, calls, "the attempt %v was called more than once", a)
+		require.Equal(r.t, 1, calls, "wire calls of the attempt %v", a)
 		callsOfJob[a.job]++
-		state := o.attempts[a]
-		require.Contains(r.t, []string{"succeeded", "unknown"}, state,
-			"the attempt %v reached the provider, but the tables know better", a)
+		require.Contains(r.t, []string{"succeeded", "unknown"}, o.attempts[a],
+			"the attempt %v reached the provider, so that it cannot be in this state", a)
 	}
 	for job, calls := range callsOfJob {
-		require.Equal(r.t, 1, calls, "the job %s reached the provider in several attempts", job)
+		require.Equal(r.t, 1, calls, "wire calls of the job %s, over its attempts", job)
 	}
 	for a, state := range o.attempts {
 		if state == "succeeded" {
-			require.Equal(r.t, 1, callsOfJob[a.job], "the attempt %v succeeded without a call", a)
+			require.Equal(r.t, 1, callsOfJob[a.job], "wire calls of the attempt %v, which succeeded", a)
 		}
 	}
 }
@@ -126,15 +126,15 @@ func (r *faultRig) requireAllSucceeded(o *faultOutcome) {
 	require.Equal(r.t, map[string]int{"succeeded": len(o.jobs)}, o.byState)
 }
 
-// claimedAndOpen returns, for each of the given sequences, the attempts of
-// which a claim and no completion was stored up to there.
+// claimedAndOpen returns, for each of the given sequences, which must grow, the
+// attempts of which a claim and no completion was stored up to there.
 func (r *faultRig) claimedAndOpen(at []uint64) []map[faultAttempt]bool {
 	r.t.Helper()
 	open := map[faultAttempt]bool{}
 	var snapshots []map[faultAttempt]bool
 	r.readStream(func(e *ledger.Entry) {
 		for len(snapshots) < len(at) && e.Seq > at[len(snapshots)] {
-			snapshots = append(snapshots, copyOf(open))
+			snapshots = append(snapshots, maps.Clone(open))
 		}
 		switch b := e.Body.(type) {
 		case *ledger.Claim:
@@ -144,26 +144,18 @@ func (r *faultRig) claimedAndOpen(at []uint64) []map[faultAttempt]bool {
 		}
 	})
 	for len(snapshots) < len(at) {
-		snapshots = append(snapshots, copyOf(open))
+		snapshots = append(snapshots, maps.Clone(open))
 	}
 	return snapshots
-}
-
-func copyOf(set map[faultAttempt]bool) map[faultAttempt]bool {
-	c := make(map[faultAttempt]bool, len(set))
-	for a := range set {
-		c[a] = true
-	}
-	return c
 }
 
 // readStream hands over each entry of the stream in order.
 func (r *faultRig) readStream(each func(*ledger.Entry)) {
 	r.t.Helper()
-	ctx, cancel := context.WithTimeout(r.t.Context(), faultPatience)
+	ctx, cancel := contextFor(faultPatience)
 	defer cancel()
-	end := r.awaitLastSeq()
-	consumer, err := r.js.OrderedConsumer(ctx, faultStream, jetstream.OrderedConsumerConfig{})
+	end := r.awaitEnd()
+	consumer, err := r.js.OrderedConsumer(ctx, r.stream, jetstream.OrderedConsumerConfig{})
 	require.NoError(r.t, err)
 	messages, err := consumer.Messages()
 	require.NoError(r.t, err)
@@ -174,6 +166,6 @@ func (r *faultRig) readStream(each func(*ledger.Entry)) {
 		meta, err := m.Metadata()
 		require.NoError(r.t, err)
 		seq = meta.Sequence.Stream
-		each(ledger.Decode(seq, meta.Timestamp, strings.TrimPrefix(m.Subject(), "ledger."), m.Data()))
+		each(ledger.Decode(seq, meta.Timestamp, strings.TrimPrefix(m.Subject(), r.prefix+"."), m.Data()))
 	}
 }

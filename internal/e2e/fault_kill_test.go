@@ -1,4 +1,4 @@
-package e2e
+package e2e_test
 
 import (
 	"fmt"
@@ -28,17 +28,18 @@ func TestEverythingIsKilled(t *testing.T) {
 	postgres := testenv.StartPostgres(t, pgserver.Options{})
 	r := newFaultRig(t, faultSettings{
 		nats: nats.URL(), database: postgres.Database(t),
-		attemptTimeout: "5s", concurrency: 4, callTime: 20 * time.Millisecond,
+		attemptTimeout: 5 * time.Second, concurrency: 4, callTime: 20 * time.Millisecond,
 	})
-	roles := r.startRoles()
-	r.define()
-	load := r.startLoad(20 * time.Millisecond)
+	roles := []*process{r.serve("projector"), r.serve("worker"), r.serve("api")}
+	r.apply()
+	load := r.startLoad(roles[2], 20*time.Millisecond)
 
 	var ends []uint64 // of the stream, as each kill left it
-	for range kills {
+	for kill := range kills {
 		load.awaitMore(jobsPerRound)
 		load.pause(rand.N(time.Second))
-		requireRunning(t, roles...)
+		r.say("kill %d, after %d acknowledged jobs", kill+1, load.acknowledged())
+		r.requireRunning(roles...)
 		for _, i := range rand.Perm(len(roles) + 2) {
 			switch i {
 			case len(roles):
@@ -50,40 +51,35 @@ func TestEverythingIsKilled(t *testing.T) {
 			}
 		}
 		for _, p := range roles {
-			p.wait()
+			p.kill()
 		}
 		nats.Restart()
-		ends = append(ends, r.awaitLastSeq()) // nobody appends yet
+		ends = append(ends, r.awaitEnd()) // nobody appends yet
 		postgres.Restart()
-		roles = r.startRoles()
+		for _, p := range roles {
+			p.launch()
+		}
+		roles[2].awaitReady()
+		r.say("everything is back")
 	}
 	load.awaitMore(jobsPerRound)
 	load.stop()
 
+	r.say("the load has ended")
 	o := r.awaitQuiet(load)
+	r.say("everything is quiet")
 	load.requireNoRefusals()
 	r.requireSound(o)
 	r.requireUnknownsExplained(o, ends)
-	t.Logf("%d jobs acknowledged, answers %v, jobs in the tables %v", load.acknowledged(), load.byStatus(), o.byState)
+	r.say("%d jobs acknowledged, answers %v, jobs in the tables %v", load.acknowledged(), load.byStatus(), o.byState)
 	require.GreaterOrEqual(t, o.byState["succeeded"]*100, len(o.jobs)*95, "jobs by state: %v", o.byState)
-}
-
-// startRoles starts each role in a process of its own and waits for the API.
-func (r *faultRig) startRoles() []*faultProcess {
-	r.t.Helper()
-	var list []*faultProcess
-	for _, role := range []string{"projector", "worker", "api"} {
-		list = append(list, r.serve(role, role, "", ""))
-	}
-	r.awaitReady(list[len(list)-1])
-	return list
 }
 
 // requireUnknownsExplained checks that each unknown attempt was claimed and not
 // completed in the stream that one of the kills left behind. Those are all that
 // a kill can make unknown: before the claim is stored nobody calls, and once the
-// completion is stored the end is known. Provider and stub answer in a small
-// part of the attempt's time, so nothing else makes an attempt unknown here.
+// completion is stored the end is known. The provider takes a small part of an
+// attempt's time, so nothing else makes an attempt unknown here.
 func (r *faultRig) requireUnknownsExplained(o *faultOutcome, ends []uint64) {
 	r.t.Helper()
 	explained := map[faultAttempt]string{}
@@ -99,6 +95,6 @@ func (r *faultRig) requireUnknownsExplained(o *faultOutcome, ends []uint64) {
 			require.NotEmpty(r.t, explained[a], "the attempt %v is unknown, but no kill explains it", a)
 		}
 	}
-	r.t.Logf("%d attempts are unknown, of %d that were claimed and open at a kill", unknown, len(explained))
-	require.Equal(r.t, unknown, o.byState["unknown"], "an unknown attempt makes its job unknown, and nothing else does")
+	r.say("%d attempts are unknown, of %d that were claimed and open at a kill", unknown, len(explained))
+	require.Equal(r.t, unknown, o.byState["unknown"], "jobs that are unknown: those with an unknown attempt and no others")
 }

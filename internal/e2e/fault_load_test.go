@@ -1,4 +1,4 @@
-package e2e
+package e2e_test
 
 import (
 	"bytes"
@@ -42,14 +42,14 @@ type faultLoad struct {
 }
 
 // startLoad starts producers that each submit about one job in the given time,
-// or fewer if the answers take longer.
-func (r *faultRig) startLoad(every time.Duration) *faultLoad {
+// or fewer if the answers take longer. They end with the test.
+func (r *faultRig) startLoad(api *process, every time.Duration) *faultLoad {
 	l := &faultLoad{
-		t: r.t, url: r.api,
+		t: r.t, url: api.url,
 		client: &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: faultProducers}},
 		acked:  map[string]string{}, answers: map[int]int{},
 	}
-	l.ctx, l.end = context.WithCancel(r.t.Context())
+	l.ctx, l.end = context.WithCancel(context.Background())
 	for p := range faultProducers {
 		l.done.Go(func() { l.produce(p, every) })
 	}

@@ -1,4 +1,4 @@
-package e2e
+package e2e_test
 
 import (
 	"fmt"
@@ -35,7 +35,10 @@ func newFaultStub(t *testing.T, mean time.Duration) *faultStub {
 	t.Helper()
 	s := &faultStub{mean: mean, calls: map[faultAttempt]int{}}
 	server := httptest.NewServer(s)
-	t.Cleanup(server.Close)
+	t.Cleanup(func() {
+		server.CloseClientConnections()
+		server.Close()
+	})
 	s.url = server.URL
 	return s
 }

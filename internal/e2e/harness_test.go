@@ -24,7 +24,7 @@ import (
 const (
 	commandTimeout = time.Minute
 	// patience bounds what must happen in the end; usually it is there at once.
-	patience = 30 * time.Second
+	patience = time.Minute
 )
 
 // A setup says what a world is made of. Its zero value is an empty ledger on the
@@ -37,6 +37,7 @@ type setup struct {
 	// The database is empty.
 	nats, database string
 	shards         int
+	replicas       int    // of the stream; 0: 1
 	tokens         string // the content of api.tokens_file; "": no tokens
 }
 
@@ -72,6 +73,9 @@ func newWorld(t testing.TB, s setup) *world {
 	args := []string{"init"}
 	if s.shards > 0 {
 		args = append(args, "--shards", fmt.Sprint(s.shards))
+	}
+	if s.replicas > 0 {
+		args = append(args, "--replicas", fmt.Sprint(s.replicas))
 	}
 	w.run(args...).is(t, 0)
 	w.openPool()

@@ -183,6 +183,9 @@ func (p *process) signal(sig syscall.Signal) {
 func (p *process) terminate() {
 	p.w.t.Helper()
 	p.thaw()
+	if p.asked {
+		return // a second signal would end it at once
+	}
 	p.asked = true
 	p.signal(syscall.SIGTERM)
 }

@@ -57,6 +57,9 @@ func StartNATS(t testing.TB, o natsserver.Options) *NATSProcess {
 // URL is the server's address, which restarts do not change.
 func (p *NATSProcess) URL() string { return p.url }
 
+// Name is the server's name, which a cluster's members know it by.
+func (p *NATSProcess) Name() string { return p.options.Name }
+
 // Stop shuts the server down in an orderly way. A stopped one stays so.
 func (p *NATSProcess) Stop() {
 	p.t.Helper()
