@@ -136,6 +136,9 @@ func (a *apiClient) call(ctx context.Context, r request) (answer, error) {
 		return answer{}, err
 	}
 	res, err := a.http.Do(req)
+	if errors.Is(err, context.Canceled) {
+		return answer{}, err // somebody has pressed Ctrl-C
+	}
 	if err != nil {
 		var urlErr *url.Error
 		if errors.As(err, &urlErr) {

@@ -97,6 +97,23 @@ type devStack struct {
 }
 
 func (s *devStack) run(ctx context.Context) error {
+	err := s.start(ctx)
+	if ctx.Err() != nil {
+		s.log.Info("stopped while starting")
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return s.app.run(ctx,
+		component{name: "NATS server", grace: time.Second, run: untilDone(s.nats.Done())},
+		component{name: "PostgreSQL", grace: time.Second, run: untilDone(s.postgres.Done())},
+		component{name: "start", grace: decisionWait, run: s.becomeReady},
+	)
+}
+
+// start starts the servers, makes the ledger if there is none, and connects.
+func (s *devStack) start(ctx context.Context) error {
 	if err := s.startServers(ctx); err != nil {
 		return err
 	}
@@ -108,14 +125,7 @@ func (s *devStack) run(ctx context.Context) error {
 		log: s.log, nats: s.target().nats, database: s.target().database, ledger: meta,
 		roles: allRoles, providers: s.cfg.Providers, listen: s.cfg.API.Listen, auth: httpapi.DevAuth(), grace: devGrace,
 	}
-	if err := s.app.open(ctx); err != nil {
-		return err
-	}
-	return s.app.run(ctx,
-		component{name: "NATS server", grace: time.Second, run: untilDone(s.nats.Done())},
-		component{name: "PostgreSQL", grace: time.Second, run: untilDone(s.postgres.Done())},
-		component{name: "start", grace: decisionWait, run: s.becomeReady},
-	)
+	return s.app.open(ctx)
 }
 
 // startServers starts the servers under the lock of the directory.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -47,7 +49,7 @@ func (c *cli) verify(ctx context.Context, most int) error {
 	}
 	report, err := projector.Verify(ctx, projector.VerifyOptions{
 		Pool: d.pool, Stream: s, Prefix: d.meta.Prefix, MaxDifferences: most, Log: c.log,
-		Progress: func(seq uint64) { c.log.Info("folded", "seq", seq) },
+		Progress: c.progress(),
 	})
 	var other *projector.StreamError
 	if errors.As(err, &other) {
@@ -63,6 +65,24 @@ func (c *cli) verify(ctx context.Context, most int) error {
 		return exitStatus(exitDifferences)
 	}
 	return nil
+}
+
+// progressInterval is how often a long command says how far it is.
+const progressInterval = 2 * time.Second
+
+// progress returns a function that logs the sequence now and then. Any number of
+// shards may call it.
+func (c *cli) progress() func(seq uint64) {
+	var mu sync.Mutex
+	last := time.Now()
+	return func(seq uint64) {
+		mu.Lock()
+		defer mu.Unlock()
+		if time.Since(last) >= progressInterval {
+			last = time.Now()
+			c.log.Info("folded", "seq", seq)
+		}
+	}
 }
 
 func (c *cli) printReport(r *projector.VerifyReport) error {
