@@ -54,9 +54,10 @@ type step struct {
 	job  *Job  // nil if there is none yet
 	kind *Kind // the job's definition, nil without a job
 	out  Verdict
-	// retryAfterMS is the wish of the provider whose failure the entry reports.
-	// It bears on what follows at once and is not kept.
+	// retryAfterMS is the wish of the provider whose failure the entry reports,
+	// asker. It bears on what follows at once and is not kept.
 	retryAfterMS int64
+	asker        string
 }
 
 // open finds the job that the entry concerns, and its definition.

@@ -195,7 +195,7 @@ func (st *step) settle(a *Attempt, b *Completion) {
 
 // fail ends an attempt without a result.
 func (st *step) fail(a *Attempt, why Failure, event attemptEvent) {
-	st.retryAfterMS, why.RetryAfterMS = why.RetryAfterMS, 0
+	st.retryAfterMS, st.asker, why.RetryAfterMS = why.RetryAfterMS, a.Provider, 0
 	a.Failure = why
 	st.end(a, event)
 	st.follow()

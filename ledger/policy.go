@@ -185,7 +185,9 @@ func (st *step) startOn(w window, provider string) plan {
 		b := st.kind.Backoff
 		wait := b.wait(w.ended)
 		wait -= jitter(st.job, wait/2)
-		p.waitMS = max(wait, min(st.retryAfterMS, b.MaxMS))
+		if p.waitMS = wait; provider == st.asker {
+			p.waitMS = max(wait, min(st.retryAfterMS, b.MaxMS))
+		}
 	}
 	return p
 }

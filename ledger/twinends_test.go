@@ -89,7 +89,7 @@ func (c *twinCall) finish(a *twinAttempt, b *ledger.Completion) {
 // blame keeps why an attempt has no result. The provider's wish to wait is
 // heard now or never.
 func (c *twinCall) blame(a *twinAttempt, why ledger.Failure) {
-	c.wish, why.RetryAfterMS = why.RetryAfterMS, 0
+	c.wish, c.wisher, why.RetryAfterMS = why.RetryAfterMS, a.provider, 0
 	a.failure = why
 }
 

@@ -138,12 +138,12 @@ func (c *twinCall) begin(recent []*twinAttempt, last *twinAttempt, provider stri
 		n.why = ledger.Retry
 	}
 	if slices.ContainsFunc(recent, func(a *twinAttempt) bool { return a.provider == provider }) {
-		n.waitMS = c.backoff(len(recent))
+		n.waitMS = c.backoff(len(recent), provider)
 	}
 	return n
 }
 
-func (c *twinCall) backoff(n int) int64 {
+func (c *twinCall) backoff(n int, provider string) int64 {
 	b := c.j.kind.Backoff
 	ms := b.InitialMS
 	for i := 1; i < n && ms < b.MaxMS; i++ {
@@ -153,6 +153,9 @@ func (c *twinCall) backoff(n int) int64 {
 	seed := binary.BigEndian.AppendUint32(slices.Clone(c.j.id[:]), uint32(len(c.j.attempts)))
 	sum := sha256.Sum256(seed)
 	ms -= int64(binary.BigEndian.Uint64(sum[:8]) % uint64(ms/2+1))
+	if provider != c.wisher {
+		return ms
+	}
 	return max(ms, min(c.wish, b.MaxMS))
 }
 

@@ -13,9 +13,10 @@ type twinCall struct {
 	e *ledger.Entry
 	j *twinJob // nil: none, or none that the speaker may see
 	// quiet says that the entry is not to be noted on the job's row.
-	quiet bool
-	wish  int64 // milliseconds that the provider of the failure at hand asks for
-	out   twinAnswer
+	quiet  bool
+	wisher string // the provider that wishes
+	wish   int64  // milliseconds that the provider of the failure at hand asks for
+	out    twinAnswer
 }
 
 // twinAnswer is what the twin says of an entry.

@@ -63,6 +63,8 @@ var policyMutants = []mutant{
 		"max(wait, min(st.retryAfterMS, b.MaxMS))", "wait"},
 	{"policy.go", "the provider's wish to wait has no bound",
 		"min(st.retryAfterMS, b.MaxMS)", "st.retryAfterMS"},
+	{"policy.go", "one provider's wish delays another",
+		"provider == st.asker", "true"},
 	{"policy.go", "a person's start forgives nothing",
 		"if a.Reason == Manual && a.State != AttemptCancelled {", "if a.Reason == Manual && false {"},
 	{"policy.go", "a person's cancelled start forgives",
