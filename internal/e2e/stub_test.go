@@ -23,12 +23,13 @@ import (
 // member "do", and counts the requests that reach it:
 //
 //	answer      200 with {"by","attempt"}; also without "do"
-//	stall       answer once it is released
+//	stall       answer once it is released; stall:close closes then, and so on
 //	close       read the request, then close the connection
 //	reset       the same with a reset
 //	short       200 with a body shorter than it says
 //	long        200 with a body beyond the limit
 //	cut         200 with a chunked body without an end
+//	prose       200 with a body that is no JSON; empty: with none
 //	<a number>  this status, with a problem's body, and a Location if it is 3xx
 //
 // An object, such as {"primary":"stall","*":"answer"}, tells stubs apart by name.
@@ -120,12 +121,14 @@ func (s *stub) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		http.Error(rw, err.Error(), http.StatusBadRequest)
 		return
 	}
-	if what == "stall" {
+	if then, stalls := strings.CutPrefix(what, "stall"); stalls {
 		select {
 		case <-released:
 		case <-s.closing:
 		}
-		what = "answer"
+		if what = strings.TrimPrefix(then, ":"); what == "" {
+			what = "answer"
+		}
 	}
 	s.perform(rw, r, what, call)
 }
@@ -148,11 +151,15 @@ func (s *stub) perform(rw http.ResponseWriter, r *http.Request, what string, cal
 	case "short":
 		rw.Header().Set("Content-Length", "1000")
 		_, _ = io.WriteString(rw, `{"by":"nobody knows"`)
+		_ = control.Flush()
 		panic(http.ErrAbortHandler)
 	case "cut":
 		_, _ = io.WriteString(rw, `{"by":"nobody knows"}`)
 		_ = control.Flush()
 		panic(http.ErrAbortHandler)
+	case "prose":
+		_, _ = io.WriteString(rw, "Sure! Here is the JSON that you asked for.")
+	case "empty":
 	case "long":
 		_, _ = io.WriteString(rw, `{"by":"`+strings.Repeat("x", ledger.MaxResultBytes)+`"}`)
 	default:
@@ -163,7 +170,10 @@ func (s *stub) perform(rw http.ResponseWriter, r *http.Request, what string, cal
 		if status/100 == 3 {
 			rw.Header().Set("Location", s.url+"?again")
 		}
-		http.Error(rw, `{"detail":"as the test asked"}`, status)
+		rw.WriteHeader(status)
+		if status != http.StatusNoContent {
+			_, _ = io.WriteString(rw, `{"detail":"as the test asked"}`)
+		}
 	}
 }
 
@@ -258,6 +268,13 @@ func (s *stub) count(job string) int {
 // arrived waits until n calls for the job have come.
 func (s *stub) arrived(job string, n int) {
 	s.w.t.Helper()
+	if !s.waitFor(job, n) {
+		s.w.t.Fatalf("%d of %d calls for job %s have reached the provider %s within %s", s.count(job), n, job, s.name, patience)
+	}
+}
+
+// waitFor is arrived for any goroutine; false: they have not come.
+func (s *stub) waitFor(job string, n int) bool {
 	late := time.NewTimer(patience)
 	defer late.Stop()
 	for {
@@ -265,12 +282,12 @@ func (s *stub) arrived(job string, n int) {
 		changed := s.changed
 		s.mu.Unlock()
 		if s.count(job) >= n {
-			return
+			return true
 		}
 		select {
 		case <-changed:
 		case <-late.C:
-			s.w.t.Fatalf("%d of %d calls for job %s have reached the provider %s within %s", s.count(job), n, job, s.name, patience)
+			return false
 		}
 	}
 }
