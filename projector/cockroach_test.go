@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -21,9 +20,9 @@ import (
 // cockroachEnv names the cockroach program to run the store's tests on.
 const cockroachEnv = "COCKROACH_BINARY"
 
-// startCockroach starts a CockroachDB of the test's own, and returns what makes
+// startCockroach starts a CockroachDB of the test's own, and returns the URL of
 // a database with the ledger's schema there.
-func startCockroach(t *testing.T) (fresh func(t *testing.T) string) {
+func startCockroach(t *testing.T) string {
 	t.Helper()
 	program := os.Getenv(cockroachEnv)
 	if program == "" {
@@ -50,16 +49,11 @@ func startCockroach(t *testing.T) (fresh func(t *testing.T) string) {
 		}
 		return conn.Close(ctx) == nil, "it closes badly"
 	})
-	var made atomic.Int64
-	return func(t *testing.T) string {
-		t.Helper()
-		name := fmt.Sprintf("ledger_%d", made.Add(1))
-		conn, err := pgx.Connect(t.Context(), url("defaultdb"))
-		require.NoError(t, err)
-		_, err = conn.Exec(t.Context(), "CREATE DATABASE "+name)
-		require.NoError(t, err)
-		require.NoError(t, conn.Close(t.Context()))
-		require.NoError(t, schema.Migrate(t.Context(), url(name), slog.New(slog.DiscardHandler)))
-		return url(name)
-	}
+	conn, err := pgx.Connect(t.Context(), url("defaultdb"))
+	require.NoError(t, err)
+	_, err = conn.Exec(t.Context(), "CREATE DATABASE ledger_test")
+	require.NoError(t, err)
+	require.NoError(t, conn.Close(t.Context()))
+	require.NoError(t, schema.Migrate(t.Context(), url("ledger_test"), slog.New(slog.DiscardHandler)))
+	return url("ledger_test")
 }

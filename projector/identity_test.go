@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"jobledger/internal/stream"
+	"jobledger/internal/testenv/ledgerenv"
 )
 
 // recreate replaces the world's stream by a new one of the same name with the
@@ -50,6 +51,7 @@ func (w *world) mutable() {
 func TestAnotherStreamStopsTheProjector(t *testing.T) {
 	t.Parallel()
 	const entries = 20
+	url := ledgerenv.Database(t)
 	same := func(_ uint64, m *jetstream.RawStreamMsg) []byte { return m.Data }
 	for name, c := range map[string]struct {
 		spoil func(w *world)
@@ -119,8 +121,8 @@ func TestAnotherStreamStopsTheProjector(t *testing.T) {
 		}, fmt.Sprintf("ends at %d", entries)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			w := newWorld(t, 2)
+			reset(t, url)
+			w := newWorldOn(t, url, 2)
 			w.mutable()
 			w.append(echoKind())
 			for i := 1; i < entries; i++ {

@@ -13,19 +13,21 @@ import (
 	"jobledger/internal/testenv"
 )
 
-// load appends n requests, and claims and completions to some of them, as fast
-// as it can, and calls disturb now and then. It returns the last sequence.
+// load appends n requests as fast as it can and calls disturb now and then. It
+// returns the last sequence.
 func (w *world) load(n int, disturb func(i int)) uint64 {
 	w.t.Helper()
+	js, err := jetstream.New(w.nc, jetstream.WithPublishAsyncMaxPending(n+1))
+	require.NoError(w.t, err)
 	for i := range n {
 		key := fmt.Sprintf("job %d", i)
-		_, err := w.js.PublishAsync(w.prefix+".job.request", request(key).Message().Data)
+		_, err := js.PublishAsync(w.prefix+".job.request", request(key).Message().Data)
 		require.NoError(w.t, err)
 		if disturb != nil && i%(n/5) == n/10 {
 			disturb(i)
 		}
 	}
-	<-w.js.PublishAsyncComplete()
+	<-js.PublishAsyncComplete()
 	return w.last()
 }
 

@@ -24,11 +24,11 @@ func TestStore(t *testing.T) {
 	t.Parallel()
 	t.Run("PostgreSQL", func(t *testing.T) {
 		t.Parallel()
-		testStore(t, func(t *testing.T) string { return ledgerenv.Database(t) })
+		testStore(t, ledgerenv.Database(t))
 	})
 	t.Run("PostgreSQL at serializable", func(t *testing.T) {
 		t.Parallel()
-		testStore(t, func(t *testing.T) string { return ledgerenv.Database(t) + serializable })
+		testStore(t, ledgerenv.Database(t)+serializable)
 	})
 	t.Run("CockroachDB", func(t *testing.T) {
 		t.Parallel()
@@ -36,9 +36,8 @@ func TestStore(t *testing.T) {
 	})
 }
 
-// testStore runs the suite on databases that fresh makes: with the ledger's
-// schema, and empty.
-func testStore(t *testing.T, fresh func(t *testing.T) string) {
+// testStore runs the suite on a database with the ledger's schema.
+func testStore(t *testing.T, url string) {
 	for name, test := range map[string]func(*testing.T, *tablesOf){
 		"round trip":           testRoundTrip,
 		"statements":           testStatements,
@@ -50,8 +49,8 @@ func testStore(t *testing.T, fresh func(t *testing.T) string) {
 		"projection":           testProjection,
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			test(t, newTables(t, fresh(t)))
+			reset(t, url)
+			test(t, newTables(t, url))
 		})
 	}
 }

@@ -21,7 +21,7 @@ type columnOf struct {
 var changes = map[string]string{
 	"uuid":                     "gen_random_uuid()",
 	"text":                     "COALESCE(%s, '') || 'x'",
-	"bigint":                   "COALESCE(%s, 0) + 1",
+	"bigint":                   "COALESCE(%s, 0) + 100000",
 	"boolean":                  "NOT COALESCE(%s, false)",
 	"bytea":                    "COALESCE(%s, ''::bytea) || '\\x00'::bytea",
 	"timestamp with time zone": "COALESCE(%s, now()) + '1 us'::interval",
@@ -75,6 +75,7 @@ func TestVerifyLooksAtCheckpoints(t *testing.T) {
 	w.caughtUp(last)
 	stop()
 	w.verify()
+	w.dropChecks()
 	for _, set := range []string{
 		"seq = seq - 1", "seq = seq + 1", `chain = '\x00'`, `chain_prev = '\x00'`, "epoch = epoch + 1", "rules = 0", "shard = 2",
 	} {

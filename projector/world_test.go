@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -34,10 +36,16 @@ type world struct {
 
 func newWorld(t *testing.T, shards int) *world {
 	t.Helper()
-	l := ledgerenv.New(t)
-	w := &world{t: t, nc: l.JS.Conn(), url: l.DatabaseURL, js: l.JS, name: l.Stream, prefix: l.Prefix}
+	return newWorldOn(t, ledgerenv.Database(t), shards)
+}
+
+// newWorldOn returns a world with tables that are empty.
+func newWorldOn(t *testing.T, url string, shards int) *world {
+	t.Helper()
+	js, name, prefix := testenv.Stream(t)
+	w := &world{t: t, nc: js.Conn(), url: url, js: js, name: name, prefix: prefix}
 	var err error
-	w.stream, err = w.js.Stream(w.ctx(), l.Stream)
+	w.stream, err = w.js.Stream(w.ctx(), name)
 	require.NoError(t, err)
 	w.initialize(shards)
 	return w
@@ -56,6 +64,20 @@ func (w *world) initialize(shards int) {
 	w.t.Helper()
 	w.pool = w.openPool(w.url)
 	require.NoError(w.t, Initialize(w.ctx(), w.pool, Meta{Stream: w.name, Prefix: w.prefix, Shards: shards}))
+}
+
+// reset empties the tables, so that a test can use them again.
+func reset(t *testing.T, url string) {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), url)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, conn.Close(t.Context())) }()
+	for _, table := range append(slices.Collect(maps.Keys(tables)), "checkpoints") {
+		_, err := conn.Exec(t.Context(), "DELETE FROM ledger_a."+table+" WHERE true")
+		require.NoError(t, err)
+	}
+	_, err = conn.Exec(t.Context(), "DELETE FROM ledger.ledger_meta WHERE true")
+	require.NoError(t, err)
 }
 
 // openPool opens a pool, like NewPool, until the test ends.
