@@ -44,6 +44,7 @@ func TestOneJobFromEndToEnd(t *testing.T) {
 	require.Equal(t, stubCall{job: id, attempt: "1", key: id}, main.calls[0])
 	c.submit("order-17", pay(`"answer"`)).replayed()
 	c.submit("order-17", pay(`"close"`)).is(http.StatusConflict, "idempotency-conflict")
+	w.refusesNobody(c)
 	w.verify()
 }
 
@@ -93,7 +94,7 @@ func oneAndReplays(t testing.TB, answers []answer, member string) {
 func TestDoubleClick(t *testing.T) {
 	t.Parallel()
 	main := newStub(t, "main")
-	w := newWorld(t, setup{yaml: oneKind("", main)})
+	w := newWorld(t, setup{yaml: oneKind("", main), shards: 4})
 	w.attach(main)
 	w.serve("projector,worker")
 	w.apply()

@@ -183,10 +183,10 @@ var refusedBodies = map[string]string{
 	"nothing":                   ``,
 }
 
-func TestPayloadPairs(t *testing.T) {
+func TestRequestsAreComparedAndChecked(t *testing.T) {
 	t.Parallel()
 	main := newStub(t, "main")
-	w := newWorld(t, setup{yaml: oneKind("", main) + "\n"})
+	w := newWorld(t, setup{yaml: oneKind("", main)})
 	c := w.serve("api,projector").client("acme") // without a worker: nothing moves by itself
 	w.apply()
 	w.publishKind("other", "main")
@@ -211,6 +211,7 @@ func TestPayloadPairs(t *testing.T) {
 	for name, text := range refusedBodies {
 		w.requireRefused(c, "body "+name, text)
 	}
+	w.refusesKeysAndSizes(c)
 	w.verify()
 }
 
@@ -241,12 +242,10 @@ func (w *world) publishKind(name, provider string) {
 	w.eventually(1, "SELECT count(*) FROM ledger.kinds WHERE name = $1", name)
 }
 
-func TestKeysAndSizesThatAreRefused(t *testing.T) {
-	t.Parallel()
-	main := newStub(t, "main")
-	w := newWorld(t, setup{yaml: oneKind("", main)})
-	c := w.serve("api,projector").client("acme")
-	w.apply()
+// refusesKeysAndSizes: nothing is stored under keys that are none, and of bodies
+// that are too large.
+func (w *world) refusesKeysAndSizes(c *client) {
+	w.t.Helper()
 	before := w.requests()
 	for _, key := range []string{"", " a", "a ", "é", "a\tb", strings.Repeat("k", ledger.MaxIdentBytes+1)} {
 		a, err := c.try("POST", "/v1/jobs", input(`1`), "Idempotency-Key", key)
@@ -259,9 +258,8 @@ func TestKeysAndSizesThatAreRefused(t *testing.T) {
 	}
 	c.submit("big", big(ledger.MaxRequestBytes+1)).is(http.StatusRequestEntityTooLarge, "too-large")
 	c.submit("big", input(`1`)+strings.Repeat(" ", ledger.MaxRequestBytes)).is(http.StatusRequestEntityTooLarge, "too-large")
-	require.LessOrEqual(t, w.requests(), before+2) // the trimmed keys
+	require.LessOrEqual(w.t, w.requests(), before+2) // the trimmed keys
 	c.create("big", input(`1`))
 	c.create(`"quoted" key`, input(`1`))
 	c.create(strings.Repeat("k", ledger.MaxIdentBytes), input(`1`))
-	w.verify()
 }

@@ -200,17 +200,21 @@ func (w *world) apply() {
 // number returns the one number that the query gives, over the schema ledger.
 func (w *world) number(sql string, args ...any) int {
 	w.t.Helper()
-	var n int
-	require.NoError(w.t, w.pool.QueryRow(w.ctx(), sql, args...).Scan(&n), sql)
-	return n
+	return queried[int](w, sql, args)
 }
 
 // text returns the one value that the query gives, as text.
 func (w *world) text(sql string, args ...any) string {
 	w.t.Helper()
-	var s string
-	require.NoError(w.t, w.pool.QueryRow(w.ctx(), sql, args...).Scan(&s), sql)
-	return s
+	return queried[string](w, sql, args)
+}
+
+func queried[T any](w *world, sql string, args []any) (v T) {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	require.NoError(w.t, w.pool.QueryRow(ctx, sql, args...).Scan(&v), sql)
+	return v
 }
 
 // eventually waits until the query gives n.

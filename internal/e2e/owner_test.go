@@ -75,20 +75,17 @@ func TestOwnersSeeTheirOwnJobs(t *testing.T) {
 	w.verify()
 }
 
-func TestAMissingOwnerIsNobody(t *testing.T) {
-	t.Parallel()
-	main := newStub(t, "main")
-	w, c := startWorld(t, oneKind("", main))
-	w.attach(main)
+// refusesNobody: a missing owner is 401, and no two owners share a job.
+func (w *world) refusesNobody(c *client) {
+	w.t.Helper()
 	before := w.requests()
 	a := c.as("").submit("k", pay(`"answer"`)).is(http.StatusUnauthorized, "unauthorized")
-	require.NotEmpty(t, a.header.Get("WWW-Authenticate"))
+	require.NotEmpty(w.t, a.header.Get("WWW-Authenticate"))
 	c.do("POST", "/v1/jobs", pay(`"answer"`), "Idempotency-Key", "k", "Ledger-Owner", "").is(http.StatusUnauthorized, "unauthorized")
-	require.Equal(t, before, w.requests())
+	require.Equal(w.t, before, w.requests())
 	ids := map[string]bool{}
 	for _, owner := range []string{"acme", "Acme", "a", "acme:k", "*", ">", "a.b"} {
 		ids[c.as(owner).create("k", pay(`"answer"`))] = true
 	}
-	require.Len(t, ids, 7)
-	w.verify()
+	require.Len(w.t, ids, 7)
 }

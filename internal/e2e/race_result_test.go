@@ -9,21 +9,37 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// twoHands is a configuration whose providers the test plays itself.
-func twoHands(members string) string {
-	return "kinds:\n  pay: {providers: [main, spare]" + members + "}\n" +
-		"providers:\n  main: {type: exec, command: [\"false\"]}\n  spare: {type: exec, command: [\"false\"]}\n"
+// handConfig has kinds on two providers that the test plays itself.
+const handConfig = `
+kinds:
+  pay:   {providers: [main, spare]}
+  brief: {providers: [main, spare], attempt_timeout: 300ms}
+  infer: {providers: [main, spare], effects: none, mode: race, hedge_after: 100ms}
+providers:
+  main:  {type: exec, command: ["false"]}
+  spare: {type: exec, command: ["false"]}
+`
+
+// A handWorld is a world without workers.
+type handWorld struct {
+	*world
+	c           *client
+	main, spare *hand
 }
 
-const raceMembers = ", effects: none, mode: race, hedge_after: 100ms"
-
-// handWorld serves everything but workers.
-func handWorld(t testing.TB, members string) (w *world, c *client, main, spare *hand) {
-	t.Helper()
-	w = newWorld(t, setup{yaml: twoHands(members)})
-	c = w.serve("api,projector").client("acme")
+// Whoever returns second loses, even if it was the primary.
+func TestTheSecondToReturnLoses(t *testing.T) {
+	t.Parallel()
+	w := &handWorld{world: newWorld(t, setup{yaml: handConfig})}
+	w.c = w.serve("api,projector").client("acme")
 	w.apply()
-	return w, c, w.byHand("main"), w.byHand("spare")
+	w.main, w.spare = w.byHand("main"), w.byHand("spare")
+	w.inARace()
+	w.afterItWasResolved("pay", "running")
+	w.afterItWasResolved("brief", "unknown")
+	w.afterTheJobWasCancelled()
+	w.unlessItWasAloneAndLate()
+	w.verify()
 }
 
 // requireDropped: the loser's completion is kept as a rejection that points to
@@ -34,7 +50,7 @@ func (w *world) requireDropped(d decision, loser *handful, reason string) {
 	require.Equal(w.t, 1, w.number(`SELECT count(*) FROM ledger.rejections WHERE seq = $1 AND entry = $2
 		AND job_id = $3 AND attempt = $4 AND reason = $5`,
 		d.Seq, "attempt.complete", loser.Job, loser.Attempt, reason), "rejections")
-	require.Zero(w.t, w.number("SELECT count(*) FROM ledger.jobs WHERE result = $1::jsonb", loser.result()))
+	require.Zero(w.t, w.number("SELECT count(*) FROM ledger.jobs WHERE id = $1 AND result = $2::jsonb", loser.Job, loser.result()))
 }
 
 // requireRace: the race is on record.
@@ -45,13 +61,12 @@ func (w *world) requireRace(job string, winner, loser int, state string) {
 	require.Equal(w.t, 1, w.number("SELECT count(*) FROM ledger.races WHERE job_id = $1 AND late IS NOT NULL AND loser_seconds >= 0", job))
 }
 
-func TestInARaceTheSecondToReturnLoses(t *testing.T) {
-	t.Parallel()
-	w, c, main, spare := handWorld(t, raceMembers)
-	w.prove("spare", "pay")
-	id := c.create("order", pay(`"answer"`))
-	primary := main.next()
-	hedge := spare.next() // started by itself, because the primary is slow
+func (w *handWorld) inARace() {
+	t, c := w.t, w.c
+	w.prove("spare", "infer")
+	id := c.create("race", `{"kind":"infer","input":1}`)
+	primary := w.main.next()
+	hedge := w.spare.next() // started by itself, because the primary is slow
 	require.Equal(t, []any{1, 2, id, id}, []any{primary.Attempt, hedge.Attempt, primary.Job, hedge.Job})
 
 	w.is(hedge.succeed(), "accepted", "")
@@ -71,35 +86,36 @@ func TestInARaceTheSecondToReturnLoses(t *testing.T) {
 	w.is(primary.succeed(), "duplicate", "")
 	w.is(primary.complete(body{"outcome": "failed", "failure": body{"class": "late", "message": "changed its mind", "executed": true}}),
 		"refused", "result_already_claimed")
-	w.verify()
 }
 
-func TestAfterACancelledAttemptTheFirstResultIsDropped(t *testing.T) {
-	t.Parallel()
-	w, c, main, spare := handWorld(t, "")
-	id := c.create("order", pay(`"answer"`))
-	primary := main.next()
+// afterItWasResolved: somebody has called the first attempt off, which runs or
+// is unknown, and pressed the button.
+func (w *handWorld) afterItWasResolved(kind, state string) {
+	t, c := w.t, w.c
+	id := c.create("resolved "+state, `{"kind":"`+kind+`","input":1}`)
+	primary := w.main.next()
+	if state == "unknown" {
+		c.settled(id, state)
+	}
 	c.resolve(id, 1, `{"as":"cancelled","reason":"it hangs"}`).is(http.StatusOK)
 	c.press(id, "fallback", `{"provider":"spare","force":true}`).created()
-	second := spare.next()
+	second := w.spare.next()
 	require.Equal(t, 2, second.Attempt)
 
 	// The first returns while the second is at work: it is fenced.
-	d := primary.succeed()
-	w.requireDropped(d, primary, "attempt_ended")
-	require.Equal(t, "running", c.job(id).text("state"))
+	w.requireDropped(primary.succeed(), primary, "attempt_ended")
+	require.Contains(t, []string{"running", "unknown"}, c.job(id).text("state"))
 	w.is(second.succeed(), "accepted", "")
 	require.JSONEq(t, second.result(), c.finished(id, "succeeded").text("result"))
 	// And again after the second has won.
-	w.requireDropped(primary.complete(body{"outcome": "succeeded", "result": body{"by": "main", "attempt": 1}, "provider_ref": "later"}), primary, "result_already_claimed")
-	w.verify()
+	d := primary.complete(body{"outcome": "succeeded", "result": body{"by": "main", "attempt": 1}, "provider_ref": "later"})
+	w.requireDropped(d, primary, "result_already_claimed")
 }
 
-func TestTheResultOfACancelledJobIsDropped(t *testing.T) {
-	t.Parallel()
-	w, c, main, _ := handWorld(t, "")
-	id := c.create("order", pay(`"answer"`))
-	primary := main.next()
+func (w *handWorld) afterTheJobWasCancelled() {
+	t, c := w.t, w.c
+	id := c.create("cancelled", `{"kind":"pay","input":1}`)
+	primary := w.main.next()
 	a := c.cancel(id).is(http.StatusOK)
 	require.Equal(t, "cancelled", a.text("state"))
 	c.cancel(id).replayed()
@@ -109,21 +125,18 @@ func TestTheResultOfACancelledJobIsDropped(t *testing.T) {
 	require.Equal(t, "cancelled", a.text("state"))
 	require.Equal(t, "", a.text("completed_by"))
 	c.press(id, "button", "").is(http.StatusConflict, "job-finished")
-	w.verify()
 }
 
-func TestALateResultSettlesItsOwnUnknownAttempt(t *testing.T) {
-	t.Parallel()
-	w, c, main, _ := handWorld(t, ", attempt_timeout: 300ms")
-	id := c.create("order", pay(`"answer"`))
-	primary := main.next()
+func (w *handWorld) unlessItWasAloneAndLate() {
+	t, c := w.t, w.c
+	id := c.create("late", `{"kind":"brief","input":1}`)
+	primary := w.main.next()
 	c.settled(id, "unknown")
 	w.is(primary.succeed(), "accepted", "")
 	a := c.finished(id, "succeeded")
 	require.Equal(t, "1", a.text("completed_by"))
 	w.is(primary.succeed(), "duplicate", "")
-	require.Zero(t, w.number("SELECT count(*) FROM ledger.races"))
-	w.verify()
+	require.Zero(t, w.number("SELECT count(*) FROM ledger.races WHERE job_id = $1", id))
 }
 
 const races = 12 // below a worker's concurrency
