@@ -45,7 +45,7 @@ var (
 		{Pattern: sqllint.Words(`FOR UPDATE`), Why: "no row locks in a view"},
 		{Pattern: sqllint.Words(`DEFERRABLE|REFERENCES|FOREIGN KEY`), Why: "no deferrable constraints, no foreign keys"},
 		{Pattern: sqllint.Words(`TRUNCATE|RENAME|SET SCHEMA|ALTER COLUMN`), Why: "generations are swapped by the pointer; columns are added, not changed"},
-		{Pattern: sqllint.Words(`DO`), Why: "no transactions and no blocks: DDL commits them on CockroachDB"},
+		{Pattern: sqllint.Words(`BEGIN|DO`), Why: "no transactions and no blocks: DDL commits them on CockroachDB"},
 		{Pattern: sqllint.Words(`CASCADE`), Why: "drops name what they drop"},
 	}, sqllint.Common...)
 )

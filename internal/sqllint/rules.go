@@ -33,7 +33,7 @@ var Common = []Rule{
 	{Words(`TEMP|TEMPORARY|UNLOGGED`), "no temporary or unlogged tables"},
 	{Words(`ctid|xmin|xmax|tableoid`), "no system columns"},
 	{Words(`UPSERT|MERGE|NULLS NOT DISTINCT|GROUPING SETS|ROLLUP|CUBE`), "not on both databases"},
-	{Words(`BEGIN|COMMIT|ROLLBACK|SAVEPOINT`), "no transactions in the text: they are begun and ended by the driver's calls"},
+	{Words(`COMMIT|ROLLBACK|SAVEPOINT`), "no ends of transactions in the text: the driver's calls end them"},
 	{regexp.MustCompile(`\$\$|"`), "no dollar quotes, no quoted names"},
 }
 

@@ -64,15 +64,19 @@ func TestProgramsKeepTheRules(t *testing.T) {
 // The finder is worth nothing if it finds nothing.
 func TestSQLIsFound(t *testing.T) {
 	t.Parallel()
-	src, err := os.ReadFile(filepath.Join(root, "projector/store.go"))
-	require.NoError(t, err)
-	texts, err := sqllint.FromGo("store.go", src)
+	files, err := filepath.Glob(filepath.Join(root, "projector/*.go"))
 	require.NoError(t, err)
 	var all strings.Builder
-	for _, text := range texts {
-		all.WriteString(text.SQL + "\n")
+	for _, file := range files {
+		src, err := os.ReadFile(file)
+		require.NoError(t, err)
+		texts, err := sqllint.FromGo(file, src)
+		require.NoError(t, err)
+		for _, text := range texts {
+			all.WriteString(text.SQL + "\n")
+		}
 	}
-	for _, want := range []string{"COPY x.x (x) FROM STDIN BINARY", "ON CONFLICT (name, seq) DO NOTHING", "UPDATE x.checkpoints SET seq = $1"} {
+	for _, want := range []string{"INSERT INTO x.x (x) SELECT x FROM x", "ON CONFLICT (name, seq) DO NOTHING", "UPDATE x.checkpoints SET seq = $1"} {
 		require.Contains(t, all.String(), want)
 	}
 }
@@ -148,7 +152,7 @@ func TestCheckStatement(t *testing.T) {
 		"SELECT j.id FROM x.jobs AS j ORDER BY j.id OFFSET 10":                "no OFFSET",
 		"SELECT j.ctid FROM x.jobs AS j":                                      "no system columns",
 		"SET SESSION lock_timeout = 1":                                        "no settings",
-		"SAVEPOINT s":                                                         "no transactions",
+		"SAVEPOINT s":                                                         "no ends of transactions",
 		"SELECT \"j\".id FROM x.jobs AS j":                                    "no quoted names",
 		"SELECT j.id FROM x.jobs AS j ORDER BY j.run_at":                      "NULLS FIRST or LAST",
 		"SELECT j.id FROM x.jobs AS j ORDER BY j.id, j.provider DESC LIMIT 1": "NULLS FIRST or LAST",
