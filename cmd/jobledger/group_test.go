@@ -36,12 +36,13 @@ func TestGroupStopsBackwards(t *testing.T) {
 			return nil
 		}}
 	}
+	parts := []component{part("a"), part("b"), part("c")}
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
 		running.Wait()
 		cancel()
 	}()
-	require.NoError(t, runGroup(ctx, slog.New(slog.DiscardHandler), []component{part("a"), part("b"), part("c")}))
+	require.NoError(t, runGroup(ctx, slog.New(slog.DiscardHandler), parts))
 	require.Equal(t, []string{"c", "b", "a"}, j.lines)
 }
 
