@@ -73,11 +73,6 @@ func viaDatabase(url string) serveOption {
 	return func(p *process) { p.env = p.w.environment(url) }
 }
 
-// viaConfig gives a process another configuration file.
-func viaConfig(path string) serveOption {
-	return func(p *process) { p.args = append(p.args, "--config", path) }
-}
-
 // serve starts a process with the given roles, such as "api,worker", and waits
 // until it is ready. It ends with the test.
 func (w *world) serve(roles string, options ...serveOption) *process {
