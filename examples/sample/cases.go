@@ -124,13 +124,17 @@ func cancelled(ctx context.Context, s *stack, c sampleCase) error {
 	return wrap(c.name, s.jobledger(ctx, "job", "cancel", j.ID, "--reason", "the user has closed the page"))
 }
 
-// stalled submits a job and waits until nobody knows how its attempt ended.
+// stalled submits a job and waits until nobody knows how its attempt ended: the
+// ledger, and the worker, which says so.
 func stalled(ctx context.Context, s *stack, c sampleCase, kind string) (job, error) {
 	j, err := s.submit(ctx, c.name, kind, input(doStall), nil)
 	if err != nil {
 		return j, err
 	}
-	return j, wrap(c.name, s.await(ctx, j.ID, "unknown"))
+	if err := s.await(ctx, j.ID, "unknown"); err != nil {
+		return j, wrap(c.name, err)
+	}
+	return j, wrap(c.name, s.listener.await(ctx, j, 1))
 }
 
 func resolved(ctx context.Context, s *stack, c sampleCase) error {

@@ -44,6 +44,7 @@ type stack struct {
 	stubURL  string
 
 	dev, stub, worker *process
+	listener          *listener
 }
 
 // startStack starts all processes. On an error none is left.
@@ -98,6 +99,9 @@ func (s *stack) start(ctx context.Context) (err error) {
 	}
 	// What this defines is in the ledger, but no worker of the dev stack serves it.
 	if err := s.jobledger(ctx, "kind", "apply", s.path("later.yaml")); err != nil {
+		return err
+	}
+	if s.listener, err = listen(s.NATS); err != nil {
 		return err
 	}
 	s.worker, err = s.startProcess("worker", s.self, roleWorker, "-nats", s.NATS, "-stub", s.stubURL)
@@ -166,6 +170,7 @@ The stack stays up until Ctrl-C:
 // stop ends the processes and removes the run's directory unless it is to be
 // kept. The stub goes first: calls that still stall end with it.
 func (s *stack) stop(keep bool) error {
+	s.listener.close()
 	err := errors.Join(s.stub.stop(), s.worker.stop(), s.dev.stop())
 	if keep || err != nil {
 		fmt.Fprintf(os.Stderr, "the logs of this run are in %s\n", s.dir)
