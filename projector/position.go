@@ -9,9 +9,10 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// A cluster's follower may not have an entry yet that the leader acknowledged,
-// and a stream is not found while its leader is elected: what is missing is
-// asked for again before it counts as gone.
+// A cluster's follower may not have an entry yet that the leader acknowledged, a
+// new leader may not have applied all of them, and a stream is not found while
+// its leader is elected: what is missing is asked for again before it counts as
+// gone.
 const (
 	missingTries = 6
 	missingPause = 400 * time.Millisecond
@@ -37,17 +38,17 @@ func fetchEntry(ctx context.Context, stream jetstream.Stream, seq uint64) (*jets
 	}
 }
 
-// streamState asks the stream for its bounds. A stream that does not exist is a
-// *StreamError.
-func streamState(ctx context.Context, stream jetstream.Stream) (jetstream.StreamState, error) {
+// streamState asks the stream for its bounds, again for a while if they end
+// before the sequence atLeast. A stream that does not exist is a *StreamError.
+func streamState(ctx context.Context, stream jetstream.Stream, atLeast uint64) (jetstream.StreamState, error) {
 	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
 	defer cancel()
 	for try := 1; ; try++ {
 		info, err := stream.Info(ctx)
 		switch {
-		case err == nil:
+		case err == nil && (info.State.LastSeq >= atLeast || try == missingTries):
 			return info.State, nil
-		case !errors.Is(err, jetstream.ErrStreamNotFound):
+		case err != nil && !errors.Is(err, jetstream.ErrStreamNotFound):
 			return jetstream.StreamState{}, fmt.Errorf("look at the stream: %w", err)
 		case try == missingTries:
 			return jetstream.StreamState{}, &StreamError{Problem: "the stream does not exist",
@@ -62,7 +63,7 @@ func streamState(ctx context.Context, stream jetstream.Stream) (jetstream.Stream
 // checkPosition checks that the stream still holds what the position was read
 // from: the entry there, hashed again, gives the same chain.
 func checkPosition(ctx context.Context, stream jetstream.Stream, pos Position) error {
-	state, err := streamState(ctx, stream)
+	state, err := streamState(ctx, stream, pos.Seq)
 	switch {
 	case err != nil:
 		return err

@@ -223,7 +223,7 @@ func (p *Projector) progress(ctx context.Context) (sum uint64, waiting bool, err
 	if err != nil {
 		return 0, false, err
 	}
-	state, err := streamState(ctx, p.o.Stream)
+	state, err := streamState(ctx, p.o.Stream, 0)
 	if err != nil {
 		return 0, false, err
 	}
