@@ -33,6 +33,7 @@ const historyRound = 100
 func appendHistory(w *world, seed uint64, n int) uint64 {
 	w.t.Helper()
 	h := &history{w: w, rnd: rand.New(rand.NewPCG(seed, 17)), state: ledger.NewState(0)}
+	h.state.Coverage = ledger.NewCoverage()
 	var err error
 	h.consumer, err = w.stream.CreateConsumer(w.ctx(), jetstream.ConsumerConfig{
 		AckPolicy: jetstream.AckNonePolicy, OptStartSeq: w.last() + 1, DeliverPolicy: jetstream.DeliverByStartSequencePolicy,
@@ -46,7 +47,25 @@ func appendHistory(w *world, seed uint64, n int) uint64 {
 		}
 		h.round(list)
 	}
+	if n >= historyEntries {
+		h.requireCoverage()
+	}
 	return w.last()
+}
+
+// requireCoverage: a long history makes nearly all moves that the fold knows.
+func (h *history) requireCoverage() {
+	h.w.t.Helper()
+	var made, missed int
+	var missing []string
+	h.state.Coverage.Each(func(move string, count int) {
+		if made++; count == 0 {
+			missed++
+			missing = append(missing, move)
+		}
+	})
+	h.w.t.Logf("%d of %d moves; not: %q", made-missed, made, missing)
+	require.LessOrEqual(h.w.t, missed, made/3, "%q", missing)
 }
 
 // round appends entries and folds what the stream stored.

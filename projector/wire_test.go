@@ -51,7 +51,9 @@ func (w *wire) take() []string {
 // saw notes a statement; before is the one before it on the same connection.
 func (w *wire) saw(statement, before string) fate {
 	w.mu.Lock()
-	w.statements = append(w.statements, statement)
+	if !strings.HasPrefix(statement, "--") { // the pool's pings
+		w.statements = append(w.statements, statement)
+	}
 	decide := w.commit
 	w.mu.Unlock()
 	if decide == nil || !strings.EqualFold(statement, "commit") || !strings.Contains(before, "checkpoints SET") {
