@@ -18,7 +18,12 @@ const (
 	reconnectWait  = 250 * time.Millisecond
 	reconnectSpan  = 250 * time.Millisecond // jitter on top
 	flusherTimeout = 10 * time.Second
-	linkStop       = 5 * time.Second
+	// pingInterval and the pings that may be unanswered give up a server that
+	// hangs after 10 to 15 s. The client library's own two minutes would leave
+	// a process with it although the cluster's other servers are well.
+	pingInterval = 5 * time.Second
+	maxPingsOut  = 2
+	linkStop     = 5 * time.Second
 )
 
 // A natsTarget says how to reach NATS.
@@ -39,6 +44,8 @@ func (t natsTarget) dial(name string, log *slog.Logger) (*nats.Conn, error) {
 		nats.ReconnectWait(reconnectWait),
 		nats.ReconnectJitter(reconnectSpan, reconnectSpan),
 		nats.FlusherTimeout(flusherTimeout),
+		nats.PingInterval(pingInterval),
+		nats.MaxPingsOutstanding(maxPingsOut),
 		nats.DisconnectErrHandler(func(nc *nats.Conn, err error) {
 			if err != nil && !nc.IsClosed() {
 				log.Warn("the connection to NATS is lost; reconnecting", "error", err)

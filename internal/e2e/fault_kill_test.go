@@ -22,7 +22,7 @@ func TestEverythingIsKilled(t *testing.T) {
 	t.Parallel()
 	const (
 		kills        = 5
-		jobsPerRound = 150 // at least
+		jobsPerRound = 100 // at least
 	)
 	nats := testenv.StartNATS(t, natsserver.Options{SyncAlways: true})
 	postgres := testenv.StartPostgres(t, pgserver.Options{})
