@@ -36,11 +36,14 @@ func (p Position) next(seq uint64, at time.Time, subject string, data []byte) Po
 // from, or that a part of it is gone. The projector must stop: every further
 // entry would be folded into the wrong tables.
 type StreamError struct {
-	Seq     uint64 // where it was noticed
+	Seq     uint64 // where it was noticed; 0: at none in particular
 	Problem string
 	Advice  string
 }
 
 func (e *StreamError) Error() string {
+	if e.Seq == 0 {
+		return fmt.Sprintf("the stream does not fit the tables: %s; %s", e.Problem, e.Advice)
+	}
 	return fmt.Sprintf("the stream does not fit the tables at sequence %d: %s; %s", e.Seq, e.Problem, e.Advice)
 }

@@ -152,7 +152,7 @@ func consume(ctx context.Context, cons jetstream.Consumer) (*inflow, error) {
 	return in, nil
 }
 
-func size(m jetstream.Msg) int64 { return int64(len(m.Data()) + len(m.Subject())) }
+func size(m jetstream.Msg) int64 { return min(int64(len(m.Data())+len(m.Subject())), pullBytes) }
 
 // consumer makes a consumer that starts after the position.
 func (r *reader) consumer(ctx context.Context) (jetstream.Consumer, error) {

@@ -43,7 +43,7 @@ func Check(info *jetstream.StreamInfo, prefix string) []Difference {
 	compareLimit(&c, "max_consumers", found.MaxConsumers)
 	compareLimit(&c, "max_msgs", found.MaxMsgs)
 	compareLimit(&c, "max_msgs_per_subject", found.MaxMsgsPerSubject)
-	compareLimit(&c, "max_msg_size", found.MaxMsgSize)
+	compare(&c, "max_msg_size", found.MaxMsgSize, expected.MaxMsgSize)
 	compare(&c, "consumer_limits", found.ConsumerLimits, jetstream.StreamConsumerLimits{})
 
 	compare(&c, "deny_delete", found.DenyDelete, true)

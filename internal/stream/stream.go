@@ -55,7 +55,7 @@ func Config(name, prefix string, replicas int, maxBytes int64) jetstream.StreamC
 		MaxConsumers:      -1,
 		MaxMsgs:           -1,
 		MaxMsgsPerSubject: -1,
-		MaxMsgSize:        -1,
+		MaxMsgSize:        ledger.MaxPayloadBytes, // what the projector's reader makes room for
 
 		DenyDelete:         true,
 		DenyPurge:          true,

@@ -53,7 +53,7 @@ func TestServerKeepsTheConfiguration(t *testing.T) {
 		Subjects:    ledger.StoredSubjects(prefix),
 		Storage:     jetstream.FileStorage, Retention: jetstream.LimitsPolicy, Discard: jetstream.DiscardNew,
 		Replicas: 1, Duplicates: 2 * time.Minute,
-		MaxBytes: -1, MaxConsumers: -1, MaxMsgs: -1, MaxMsgsPerSubject: -1, MaxMsgSize: -1,
+		MaxBytes: -1, MaxConsumers: -1, MaxMsgs: -1, MaxMsgsPerSubject: -1, MaxMsgSize: 1 << 20,
 		DenyDelete: true, DenyPurge: true, AllowDirect: true, AllowAtomicPublish: true, AllowBatchPublish: true,
 	}, config)
 }
@@ -120,7 +120,7 @@ func TestOpenNamesAWrongSetting(t *testing.T) {
 		"max_age: found 1h0m0s, expected 0s":               func(c *jetstream.StreamConfig) { c.MaxAge = time.Hour },
 		"max_msgs: found 50, expected no limit":            func(c *jetstream.StreamConfig) { c.MaxMsgs = 50 },
 		"max_msgs_per_subject: found 5, expected no limit": func(c *jetstream.StreamConfig) { c.MaxMsgsPerSubject = 5 },
-		"max_msg_size: found 9, expected no limit":         func(c *jetstream.StreamConfig) { c.MaxMsgSize = 9 },
+		"max_msg_size: found 9, expected 1048576":          func(c *jetstream.StreamConfig) { c.MaxMsgSize = 9 },
 		"max_consumers: found 3, expected no limit":        func(c *jetstream.StreamConfig) { c.MaxConsumers = 3 },
 		"deny_delete: found false, expected true":          func(c *jetstream.StreamConfig) { c.DenyDelete = false },
 		"deny_purge: found false, expected true":           func(c *jetstream.StreamConfig) { c.DenyPurge = false },
@@ -171,7 +171,7 @@ func TestCheckListsEveryDifference(t *testing.T) {
 	config := stream.Config("S", "p", 3, 1<<40)
 	require.Empty(t, stream.Check(&jetstream.StreamInfo{Config: config}, "p"), "replicas and bytes are the operator's choice")
 
-	config.MaxMsgs, config.MaxMsgSize = 0, 0
+	config.MaxMsgs = 0
 	config.Metadata = map[string]string{"_nats.ver": "2"}
 	require.Empty(t, stream.Check(&jetstream.StreamInfo{Config: config}, "p"), "0 is no limit either")
 

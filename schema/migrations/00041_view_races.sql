@@ -1,7 +1,8 @@
 -- +goose NO TRANSACTION
 -- +goose Up
--- One row per loser. A cancelled attempt counts where it was called off by a sibling's win, not
--- where a person resolved it (resolved_at).
+-- One row per loser. A cancelled attempt counts where it was called off by a sibling's win; one
+-- that a person resolved counts only if its result came in after all, and was refused: that is
+-- what the rejection tells, and when.
 CREATE OR REPLACE VIEW ledger.races AS
 SELECT
     j.id AS job_id,
@@ -13,16 +14,29 @@ SELECT
     l.number AS loser_attempt,
     l.provider AS loser_provider,
     l.state AS loser_state,
-    l.finished_at AS loser_finished_at,
-    l.finished_at - COALESCE(j.completed_at, j.cancelled_at) AS late,
-    EXTRACT(EPOCH FROM l.finished_at - l.started_at)::NUMERIC AS loser_seconds,
+    COALESCE(d.at, l.finished_at) AS loser_finished_at,
+    COALESCE(d.at, l.finished_at) - COALESCE(j.completed_at, j.cancelled_at) AS late,
+    EXTRACT(EPOCH FROM COALESCE(d.at, l.finished_at) - l.started_at)::NUMERIC AS loser_seconds,
     l.usage AS loser_usage
 FROM ledger.attempts AS l
 JOIN ledger.jobs AS j ON j.id = l.job_id
 LEFT JOIN ledger.attempts AS w ON w.job_id = j.id AND w.number = j.completed_by
+LEFT JOIN (
+    SELECT r.job_id, r.attempt, min(r.at) AS at
+    FROM ledger.rejections AS r
+    WHERE r.entry = 'attempt.complete'
+      AND r.reason IN ('attempt_ended', 'result_already_claimed', 'fenced')
+    GROUP BY r.job_id, r.attempt
+) AS d ON d.job_id = l.job_id AND d.attempt = l.number
 WHERE l.state = 'superseded'
    OR (l.state = 'cancelled'
        AND l.resolved_at IS NULL
        AND j.completed_by IS NOT NULL
        AND l.number <> j.completed_by
-       AND l.finished_at >= j.completed_at);
+       AND l.finished_at >= j.completed_at)
+   OR (l.state IN ('cancelled', 'failed')
+       AND l.resolved_at IS NOT NULL
+       AND d.at IS NOT NULL
+       AND j.completed_by IS NOT NULL
+       AND l.number <> j.completed_by
+       AND d.at >= j.completed_at);
