@@ -110,6 +110,7 @@ func (w *handWorld) afterItWasResolved(kind, state string) {
 	// And again after the second has won.
 	d := primary.complete(body{"outcome": "succeeded", "result": body{"by": "main", "attempt": 1}, "provider_ref": "later"})
 	w.requireDropped(d, primary, "result_already_claimed")
+	w.requireRace(id, 2, 1, "cancelled")
 }
 
 func (w *handWorld) afterTheJobWasCancelled() {

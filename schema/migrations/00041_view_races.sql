@@ -22,7 +22,7 @@ FROM ledger.attempts AS l
 JOIN ledger.jobs AS j ON j.id = l.job_id
 LEFT JOIN ledger.attempts AS w ON w.job_id = j.id AND w.number = j.completed_by
 LEFT JOIN (
-    SELECT r.job_id, r.attempt, min(r.at) AS at
+    SELECT r.job_id, r.attempt, max(r.at) AS at
     FROM ledger.rejections AS r
     WHERE r.entry = 'attempt.complete'
       AND r.reason IN ('attempt_ended', 'result_already_claimed', 'fenced')
@@ -38,5 +38,4 @@ WHERE l.state = 'superseded'
        AND l.resolved_at IS NOT NULL
        AND d.at IS NOT NULL
        AND j.completed_by IS NOT NULL
-       AND l.number <> j.completed_by
-       AND d.at >= j.completed_at);
+       AND l.number <> j.completed_by);

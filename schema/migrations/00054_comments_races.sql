@@ -12,7 +12,7 @@ COMMENT ON COLUMN ledger.races.winner_finished_at IS 'When the winner finished. 
 COMMENT ON COLUMN ledger.races.loser_attempt IS 'The attempt whose result, if it had one, was dropped.';
 COMMENT ON COLUMN ledger.races.loser_provider IS 'The loser''s provider.';
 COMMENT ON COLUMN ledger.races.loser_state IS 'superseded (it finished, its result was dropped), cancelled (called off by the winner before it began), or what a person had resolved it to before its result came in.';
-COMMENT ON COLUMN ledger.races.loser_finished_at IS 'When the loser ended, or, where a person had resolved it before, when its result came in.';
-COMMENT ON COLUMN ledger.races.late IS 'How long after the job had settled the loser ended: loser_finished_at - job completed_at (or cancelled_at).';
+COMMENT ON COLUMN ledger.races.loser_finished_at IS 'When the loser ended, or, where a person had resolved it before, when its result last came in.';
+COMMENT ON COLUMN ledger.races.late IS 'How long after the job had settled the loser ended: loser_finished_at - job completed_at (or cancelled_at). Negative: a resolved attempt returned before the winner.';
 COMMENT ON COLUMN ledger.races.loser_seconds IS 'How long the loser ran, in seconds: time paid for nothing. NULL: it never started.';
 COMMENT ON COLUMN ledger.races.loser_usage IS 'What the loser consumed, as its provider reported it. NULL: not reported.';
