@@ -54,10 +54,7 @@ type Message struct {
 
 // message makes a Message whose id is derived from what it says.
 func message(kind EntryKind, token string, job uuid.UUID, attempt int, data []byte) Message {
-	m := Message{Subject: string(kind), Data: data}
-	if token != "" {
-		m.Subject += "." + token
-	}
+	m := plain(kind, token, data)
 	h := sha256.New()
 	h.Write([]byte(m.Subject))
 	h.Write([]byte{0})
@@ -68,11 +65,16 @@ func message(kind EntryKind, token string, job uuid.UUID, attempt int, data []by
 	return m
 }
 
-// standing makes the Message of an entry that holds until another takes its
-// place. It has no id: defining A, then B, then A again within the
-// deduplication window means A, and the fold recognises what changes nothing.
-func standing(kind EntryKind, data []byte) Message {
-	return Message{Subject: string(kind), Data: data}
+// plain makes a Message without an id, for what the fold takes twice without
+// harm and better than the stream could. A repeated claim or completion is
+// answered as the duplicate that it is. A definition holds until another takes
+// its place: A, then B, then A again within the deduplication window means A.
+func plain(kind EntryKind, token string, data []byte) Message {
+	m := Message{Subject: string(kind), Data: data}
+	if token != "" {
+		m.Subject += "." + token
+	}
+	return m
 }
 
 // A Rules entry sets the version of the fold's rules from here on.
@@ -86,7 +88,7 @@ func (b *Rules) Message() Message {
 	o := envelope()
 	o.int("rules", int64(b.Rules))
 	o.optText("actor", b.Actor)
-	return standing(RulesSet, o.close())
+	return plain(RulesSet, "", o.close())
 }
 
 // A KindDefinition entry defines, or defines anew, a kind of work.
@@ -100,7 +102,7 @@ func (b *KindDefinition) Message() Message {
 	o := envelope()
 	o.raw("kind", b.Kind.AppendJSON(nil))
 	o.optText("actor", b.Actor)
-	return standing(KindDefine, o.close())
+	return plain(KindDefine, "", o.close())
 }
 
 // A ProviderDefinition entry records what a provider means: its settings
@@ -120,7 +122,7 @@ func (b *ProviderDefinition) Message() Message {
 	o.text("type", b.Type)
 	o.raw("definition", b.Definition)
 	o.optText("actor", b.Actor)
-	return standing(ProviderDefine, o.close())
+	return plain(ProviderDefine, "", o.close())
 }
 
 // A Verification entry says that a provider's definition passed or failed a
@@ -272,7 +274,7 @@ func (b *Claim) Message() Message {
 	o.text("claim", b.Claim)
 	o.optText("worker", b.Worker)
 	o.uint("start_seq", b.StartSeq)
-	return message(AttemptClaim, b.Provider, b.Job, b.Attempt, o.close())
+	return plain(AttemptClaim, b.Provider, o.close())
 }
 
 // A Completion says how a claimed attempt ended.
@@ -307,7 +309,7 @@ func (b *Completion) Message() Message {
 	b.Failure.appendMember(o)
 	o.optText("provider_ref", b.ProviderRef)
 	o.optRaw("usage", b.Usage)
-	return message(AttemptComplete, b.Provider, b.Job, b.Attempt, o.close())
+	return plain(AttemptComplete, b.Provider, o.close())
 }
 
 // A Resolution is out-of-band truth about an attempt.
@@ -349,7 +351,7 @@ func (b *Due) Message() Message {
 	o.uuid("job", b.Job)
 	o.optInt("attempt", int64(b.Attempt))
 	o.time("due", b.Due)
-	return standing(ClockDue, o.close())
+	return plain(ClockDue, "", o.close())
 }
 
 // envelope begins a body with its version.

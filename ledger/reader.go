@@ -33,7 +33,7 @@ func members(data []byte, visit func(name string, r *reader) error) error {
 
 // maxMembers bounds the members of an envelope, so that the search for
 // duplicates stays short. No entry has half as many.
-const maxMembers = 64
+const maxMembers = 32
 
 // each visits the members of the object at the current position.
 func (r *reader) each(visit func(name string, r *reader) error) error {
@@ -219,7 +219,7 @@ func (r *reader) document() (raw, canonical []byte) {
 		return nil, nil
 	}
 	from := r.pos
-	canonical, r.err = r.value(nil, 0)
+	canonical, r.err = r.value(make([]byte, 0, len(r.src)-from), 0)
 	if r.err != nil {
 		return nil, nil
 	}

@@ -124,32 +124,9 @@ func (c *Client) Append(ctx context.Context, m ledger.Message) (uint64, error) {
 
 // Decide appends m and returns the decision on it. Errors are *AppendError (it
 // is not, or perhaps not, appended), *DuplicateAppendError, and
-// *NoDecisionError when ctx ends first.
-//
-// A claim that was appended before is appended once more without an id instead:
-// the fold answers a repeated claim with duplicate, and only who holds it can
-// know what that means.
+// *NoDecisionError when ctx ends first. A message without an id, such as a
+// claim, may be appended again to learn what the fold makes of it.
 func (c *Client) Decide(ctx context.Context, m ledger.Message) (ledger.Answer, error) {
-	answer, err := c.decide(ctx, m)
-	if errors.Is(err, ErrDuplicateAppend) && isClaim(m) {
-		m.ID = ""
-		return c.decide(ctx, m)
-	}
-	return answer, err
-}
-
-// DecideFresh is Decide for a message whose id is known to belong to an entry
-// that was refused: it takes a fresh one.
-func (c *Client) DecideFresh(ctx context.Context, m ledger.Message) (ledger.Answer, error) {
-	return c.decide(ctx, Fresh(m))
-}
-
-func isClaim(m ledger.Message) bool {
-	kind, _, err := ledger.ParseSubject(m.Subject)
-	return err == nil && kind == ledger.AttemptClaim
-}
-
-func (c *Client) decide(ctx context.Context, m ledger.Message) (ledger.Answer, error) {
 	if c.stop.Err() != nil {
 		return ledger.Answer{}, c.notAppended(m, ErrClosed)
 	}
@@ -191,6 +168,12 @@ func (c *Client) decide(ctx context.Context, m ledger.Message) (ledger.Answer, e
 			return ledger.Answer{}, &NoDecisionError{Seq: ack.Seq, Cause: ErrClosed}
 		}
 	}
+}
+
+// DecideFresh is Decide for a message whose id is known to belong to an entry
+// that was refused: it takes a fresh one.
+func (c *Client) DecideFresh(ctx context.Context, m ledger.Message) (ledger.Answer, error) {
+	return c.Decide(ctx, Fresh(m))
 }
 
 func (c *Client) notAppended(m ledger.Message, cause error) error {

@@ -138,8 +138,7 @@ func (a *attempt) claimIt(ctx context.Context) (verdict, error) {
 			return undecided, err
 		}
 		a.w.log.Warn("no decision on a claim; it is repeated", "job", a.start.Job, "attempt", a.start.Attempt, "error", err)
-		// Without an id it is stored again, and so decided again.
-		message.ID = ""
+		// A claim has no message id: it is stored again, and so decided again.
 		wait = min(2*wait, a.w.timing.claimTryMax)
 		if !errors.Is(err, context.DeadlineExceeded) {
 			pauses.pause(ctx)

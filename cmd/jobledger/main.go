@@ -10,6 +10,7 @@ import (
 	"context"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"syscall"
 )
 
@@ -21,6 +22,16 @@ func run() int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop)
+	collectRarely()
 	c := newCLI(os.Stdin, os.Stdout, os.Stderr)
 	return c.execute(ctx, os.Args[1:])
+}
+
+// collectRarely trades memory for time unless GOGC says otherwise: what lives
+// for long in a ledger's process is little, and what passes through is much.
+func collectRarely() {
+	const percent = 300
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(percent)
+	}
 }
