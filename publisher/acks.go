@@ -1,6 +1,7 @@
 package publisher
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -21,11 +22,30 @@ type pubAck struct {
 	Error     *ServerError `json:"error"`
 }
 
+// parse reads the server's answer. Nearly all are of one form, which is read
+// without reflection: every entry passes here.
+func (a *pubAck) parse(data []byte) error {
+	rest, ok := bytes.CutPrefix(data, []byte(`{"stream":"`))
+	stream, seq, found := bytes.Cut(rest, []byte(`","seq":`))
+	digits, closed := bytes.CutSuffix(seq, []byte("}"))
+	if ok && found && closed && !bytes.ContainsAny(stream, `"\\`) {
+		if n, err := strconv.ParseUint(string(digits), 10, 64); err == nil {
+			a.Stream, a.Seq = string(stream), n
+			return nil
+		}
+	}
+	return json.Unmarshal(data, a)
+}
+
 // A flight is one publish, or one batch, that waits for its answer.
 type flight struct {
 	calls []*call       // in the order of their sequences
 	slots chan struct{} // gets a slot back when the flight ends
 	timer *time.Timer
+	// sent: the client library has taken it. Until then only its sender ends
+	// it, who knows more than that the connection was lost meanwhile.
+	sent   bool
+	losses int // of the connection when the flight began
 }
 
 // acks receives the answers on one wildcard subscription.
@@ -35,6 +55,7 @@ type acks struct {
 
 	mu      sync.Mutex
 	last    uint64 // number of flights so far; the token is made of it
+	losses  int    // how often the connection was lost
 	flights map[string]*flight
 }
 
@@ -52,8 +73,26 @@ func (s *acks) register(f *flight, wait time.Duration) (token, reply string) {
 	s.last++
 	token = strconv.FormatUint(s.last, 36)
 	f.timer = time.AfterFunc(wait, func() { s.finish(token, unanswered(errNoAnswer)) })
+	f.losses = s.losses
 	s.flights[token] = f
 	return token, s.inbox + token
+}
+
+// sent notes that a flight is on its way, and ends it if the connection was
+// lost while it was handed over.
+func (s *acks) sent(token string) {
+	s.mu.Lock()
+	f := s.flights[token]
+	lost := f != nil && f.losses != s.losses
+	if lost {
+		delete(s.flights, token)
+	} else if f != nil {
+		f.sent = true
+	}
+	s.mu.Unlock()
+	if lost {
+		f.end(unanswered(errLost))
+	}
 }
 
 func unanswered(err error) outcome { return outcome{err: err, sent: true, stored: true} }
@@ -69,11 +108,18 @@ func (s *acks) finish(token string, out outcome) {
 	}
 }
 
-// loseAll ends every flight: the connection is gone, and answers with it.
+// loseAll ends every flight that was sent: the connection is gone, and answers
+// with it.
 func (s *acks) loseAll() {
+	var lost []*flight
 	s.mu.Lock()
-	lost := s.flights
-	s.flights = map[string]*flight{}
+	s.losses++
+	for token, f := range s.flights {
+		if f.sent {
+			lost = append(lost, f)
+			delete(s.flights, token)
+		}
+	}
 	s.mu.Unlock()
 	for _, f := range lost {
 		f.end(unanswered(errLost))
@@ -124,7 +170,7 @@ func (f *flight) read(msg *nats.Msg) outcome {
 		return outcome{err: errNoStream, sent: true, rest: true}
 	}
 	out := outcome{sent: true}
-	err := json.Unmarshal(msg.Data, &out.ack)
+	err := out.ack.parse(msg.Data)
 	switch refusal := out.ack.Error; {
 	case err != nil:
 		return unanswered(fmt.Errorf("an acknowledgement that cannot be read: %w", err))

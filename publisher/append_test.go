@@ -373,7 +373,11 @@ func TestClosedConnectionEndsAppends(t *testing.T) {
 		nc := testenv.NATS(t)
 		a := newAppender(t, nc, publisher.Options{Stream: name, SubjectPrefix: prefix, Mode: mode})
 		nc.Close()
+		// The first append may meet the closing itself: it may only say that it
+		// does not know. After that the answer is certain.
 		_, err := a.Append(context.Background(), request("k"), "")
+		require.ErrorIs(t, err, nats.ErrConnectionClosed)
+		_, err = a.Append(context.Background(), request("k"), "")
 		require.ErrorIs(t, err, publisher.ErrNotAppended)
 		require.ErrorIs(t, err, nats.ErrConnectionClosed)
 		require.NoError(t, a.Close(testContext(t)))

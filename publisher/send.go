@@ -127,7 +127,9 @@ func (a *Appender) send(f *flight, wait time.Duration) {
 	if last == 0 {
 		if err := a.nc.PublishMsg(f.calls[0].message(reply)); err != nil {
 			a.acks.finish(token, unsent(err))
+			return
 		}
+		a.acks.sent(token)
 		return
 	}
 	batch := []string{nuid.Next()}
@@ -146,6 +148,7 @@ func (a *Appender) send(f *flight, wait time.Duration) {
 			return
 		}
 	}
+	a.acks.sent(token)
 }
 
 // unsent is the outcome of a publish that the client library refused. Where it
