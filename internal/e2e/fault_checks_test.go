@@ -103,6 +103,9 @@ func (r *faultRig) describeOpen() string {
 func (r *faultRig) requireSound(o *faultOutcome) {
 	r.t.Helper()
 	r.verify()
+	for _, p := range r.processes {
+		require.NotContains(r.t, p.log.String(), "slow consumer", "serve --roles %s dropped what NATS had delivered", p.roles)
+	}
 	callsOfJob := map[string]int{}
 	for a, calls := range r.stub.counts() {
 		require.Equal(r.t, 1, calls, "wire calls of the attempt %v", a)
