@@ -6,7 +6,7 @@ GO ?= go
 BUILD := $(GO) build $(shell git rev-parse HEAD >/dev/null 2>&1 || echo -buildvcs=false)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build run test lint bench mutants test-cockroach clean
+.PHONY: help setup build run test race lint bench mutants test-cockroach clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -24,6 +24,9 @@ run: setup build ## run the sample on a dev stack of its own, and stay up; ONCE=
 
 test: setup ## run every test
 	$(GO) test -timeout 20m ./...
+
+race: setup ## run the tests of what runs concurrently under the race detector
+	$(GO) test -race -timeout 20m ./ledger ./publisher/... ./projector ./workers
 
 lint: ## check formatting, vet, .golangci.yml and the rules for SQL
 	@GO="$(GO)" scripts/lint.sh
