@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -167,8 +168,11 @@ func (q *Queries) addAttempts(ctx context.Context, jobs []*ledger.Job) error {
 	return err
 }
 
+// readTimeout bounds a reader's query: whoever asked waits for it.
+const readTimeout = 8 * time.Second
+
 func collect[T any](ctx context.Context, q *Queries, what string, scan pgx.RowToFunc[T], sql string, args ...any) ([]T, error) {
-	ctx, cancel := context.WithTimeout(ctx, commitTimeout)
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	rows, err := q.pool.Query(ctx, sql, args...)
 	if err != nil {
