@@ -147,9 +147,23 @@ func (v *verifier) compareRow(table, key string, each func(func(string, colType,
 		case typ == typJSON && bytes.Equal(canonicalCell(want), canonicalCell(got)):
 		case !bytes.Equal(want, got):
 			d.Want, d.Got = showCell(typ, want), showCell(typ, got)
+			if d.Want == d.Got { // they differ beyond what is shown
+				d.Want = fmt.Sprintf("%s (%d bytes)", d.Want, len(want))
+				d.Got = fmt.Sprintf("%s (%d bytes, other ones from byte %d on)", d.Got, len(got), firstByteApart(want, got))
+			}
 			v.differ(d)
 		}
 	})
+}
+
+func firstByteApart(a, b []byte) int {
+	n := min(len(a), len(b))
+	for i := range n {
+		if a[i] != b[i] {
+			return i
+		}
+	}
+	return n
 }
 
 func (v *verifier) differ(d Difference) {
