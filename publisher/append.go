@@ -165,8 +165,8 @@ func NewAppender(nc *nats.Conn, o Options) (*Appender, error) {
 //
 // A publish that gets no answer is repeated under the same id until ctx ends.
 // A message without an id is repeated as well and may then be stored twice:
-// only entries that the fold takes twice without harm have none (a due time; a
-// repeated claim).
+// only entries that the fold takes twice without harm have none (claims,
+// completions, due times, definitions and rules).
 //
 // If the server says that the id is known, the original is compared: the same
 // subject and body make it this entry, and the Ack says Duplicate; otherwise m

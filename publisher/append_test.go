@@ -383,3 +383,14 @@ func TestClosedConnectionEndsAppends(t *testing.T) {
 		require.NoError(t, a.Close(testContext(t)))
 	})
 }
+
+func TestTooLargeIsTheClientLibrarysError(t *testing.T) {
+	t.Parallel()
+	_, name, prefix := testenv.Stream(t)
+	a := newAppender(t, testenv.NATS(t), publisher.Options{Stream: name, SubjectPrefix: prefix})
+	m := request("k")
+	m.Data = make([]byte, ledger.MaxPayloadBytes)
+	_, err := a.Append(testContext(t), m, "")
+	require.ErrorIs(t, err, nats.ErrMaxPayload, "workers shorten what is too large by this")
+	require.ErrorIs(t, err, publisher.ErrNotAppended)
+}

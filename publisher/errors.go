@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"github.com/nats-io/nats.go"
 )
 
 // What is known of an entry that could not be appended: exactly one of
@@ -80,9 +82,12 @@ func (e *TooLargeError) Error() string {
 	return fmt.Sprintf("the message has %d bytes with its headers; the server takes at most %d (max_payload)", e.Bytes, e.Limit)
 }
 
+// Is makes the error one of the client library's for the same thing, so that
+// whoever appends need not know who has looked at the size.
+func (e *TooLargeError) Is(target error) bool { return target == nats.ErrMaxPayload }
+
 // Error codes of the JetStream API that decide what is known of an entry.
 const (
-	codeAccountLimits     = 10002
 	codeNotAvailable      = 10008
 	codeNoResources       = 10023
 	codeNotEnabled        = 10076

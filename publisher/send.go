@@ -123,6 +123,10 @@ func (a *Appender) drain(first *call) []*call {
 // incomplete batch.
 func (a *Appender) send(f *flight, wait time.Duration) {
 	token, reply := a.acks.register(f, wait)
+	if !a.nc.IsConnected() { // the library would keep it, and send it when nobody waits any more
+		a.acks.finish(token, outcome{err: errOffline, rest: true})
+		return
+	}
 	last := len(f.calls) - 1
 	if last == 0 {
 		if err := a.nc.PublishMsg(f.calls[0].message(reply)); err != nil {

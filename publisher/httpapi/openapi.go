@@ -179,7 +179,7 @@ func (a *API) ready(w http.ResponseWriter, r *http.Request) error {
 	ctx, cancel := context.WithTimeout(r.Context(), readyWait)
 	defer cancel()
 	if err := a.opts.Ready(ctx); err != nil {
-		a.log.Warn("not ready", "error", err)
+		a.log.Debug("not ready", "error", err) // who is not ready says so itself
 		return problem(http.StatusServiceUnavailable, "not-ready", "%v", err)
 	}
 	a.sendJSON(w, http.StatusOK, statusView{"ready"})
