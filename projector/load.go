@@ -29,7 +29,7 @@ type opt[T any] struct{ v *T }
 // nullable returns a destination that leaves the zero value in v for NULL.
 func nullable[T any](v *T) *opt[T] { return &opt[T]{v} }
 
-// scanner adapts a list of destinations in which an opt may stand.
+// scanInto scans a row into destinations, among which an opt may stand.
 func scanInto(row pgx.CollectableRow, dest ...any) error {
 	hold := make([]func(), 0, len(dest))
 	for i, d := range dest {

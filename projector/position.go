@@ -69,7 +69,7 @@ func checkPosition(ctx context.Context, stream jetstream.Stream, pos Position) e
 		return err
 	case state.LastSeq < pos.Seq:
 		return &StreamError{Seq: pos.Seq, Problem: fmt.Sprintf("the stream ends at %d already", state.LastSeq),
-			Advice: "it was rewound or created again; restore the one that the tables were folded from, or rebuild the tables"}
+			Advice: "it was rewound or created again; restore the one that the tables were folded from"}
 	case state.Msgs > 0 && state.FirstSeq > pos.Seq+1:
 		return gap(pos.Seq, state.FirstSeq)
 	case pos.Seq == 0:

@@ -3,6 +3,7 @@ package projector
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"sync/atomic"
@@ -133,6 +134,10 @@ func isCorruption(err error) bool {
 // session loads the checkpoints, performs again what may not have been done,
 // and projects until something fails.
 func (p *Projector) session(ctx context.Context) error {
+	if limit := p.o.Conn.MaxPayload(); limit > 0 && limit < ledger.MaxPayloadBytes {
+		return fmt.Errorf("the NATS server takes messages of at most %d bytes; a ledger needs max_payload %d, or starts may not fit",
+			limit, ledger.MaxPayloadBytes)
+	}
 	store, err := OpenStore(ctx, p.o.Pool)
 	if err != nil {
 		return err

@@ -267,7 +267,7 @@ func (r *reader) checkMarks(pos Position) error {
 
 func wrongChain(seq uint64) error {
 	return &StreamError{Seq: seq, Problem: "the stored hash chain belongs to other entries: the stream was replaced, rewound or changed",
-		Advice: "restore the stream that the tables were folded from, or rebuild the tables from this one"}
+		Advice: "restore the stream that the tables were folded from"}
 }
 
 // route decodes messages and hands them to the shards.

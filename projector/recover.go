@@ -3,6 +3,7 @@ package projector
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/google/uuid"
@@ -18,7 +19,8 @@ import (
 func (s *shard) redo(ctx context.Context, r *reader, from Checkpoint) error {
 	const chunkSize = 500
 	for seq := from.EffectsSeq; seq < from.Pos.Seq; {
-		items, next, err := s.reread(ctx, r, seq, min(seq+chunkSize, from.Pos.Seq))
+		last := min(seq+chunkSize, from.Pos.Seq)
+		items, err := s.reread(ctx, r, seq, last)
 		if err != nil {
 			return err
 		}
@@ -37,19 +39,19 @@ func (s *shard) redo(ctx context.Context, r *reader, from Checkpoint) error {
 				s.state.Forget(it.entry.Job)
 			}
 		}
-		seq = next
+		seq = last
 	}
 	s.effectsDone.Store(from.Pos.Seq)
 	return nil
 }
 
 // reread fetches the shard's entries after the sequence after, up to last.
-func (s *shard) reread(ctx context.Context, r *reader, after, last uint64) ([]item, uint64, error) {
+func (s *shard) reread(ctx context.Context, r *reader, after, last uint64) ([]item, error) {
 	var items []item
 	for seq := after + 1; seq <= last; seq++ {
 		m, err := fetchEntry(ctx, r.stream, seq)
 		if err != nil {
-			return nil, 0, err
+			return nil, err
 		}
 		it := item{entry: ledger.Decode(m.Sequence, m.Time, strings.TrimPrefix(m.Subject, r.prefix), m.Data)}
 		it.reply = r.replySubject(m.Header)
@@ -58,7 +60,7 @@ func (s *shard) reread(ctx context.Context, r *reader, after, last uint64) ([]it
 			items = append(items, it)
 		}
 	}
-	return items, last, nil
+	return items, nil
 }
 
 // lookUp finds in the tables what was decided about entries and what has to be
@@ -124,16 +126,16 @@ func (s *shard) decided(ctx context.Context, e *ledger.Entry, j *ledger.Job) (le
 	switch b := e.Body.(type) {
 	case *ledger.Claim:
 		at := j.Attempt(b.Attempt)
-		a.Attempt, done = b.Attempt, has(at.Seqs, e.Seq)
+		a.Attempt, done = b.Attempt, slices.Contains(at.Seqs, e.Seq)
 		a.TimeoutMS = at.Deadline.Sub(at.StartedAt).Milliseconds()
 	case *ledger.Completion:
-		a.Attempt, done = b.Attempt, has(j.Attempt(b.Attempt).Seqs, e.Seq)
+		a.Attempt, done = b.Attempt, slices.Contains(j.Attempt(b.Attempt).Seqs, e.Seq)
 	case *ledger.Resolution:
-		a.Attempt, done = b.Attempt, has(j.Attempt(b.Attempt).Seqs, e.Seq)
+		a.Attempt, done = b.Attempt, slices.Contains(j.Attempt(b.Attempt).Seqs, e.Seq)
 	case *ledger.AttemptAsk:
 		for _, at := range j.Attempts {
 			if at.Key == b.Key {
-				a.Attempt, done = at.Number, has(at.Seqs, e.Seq)
+				a.Attempt, done = at.Number, slices.Contains(at.Seqs, e.Seq)
 			}
 		}
 	case *ledger.Request:
@@ -141,7 +143,7 @@ func (s *shard) decided(ctx context.Context, e *ledger.Entry, j *ledger.Job) (le
 			a.Attempt = 1
 		}
 	case *ledger.Cancel:
-		done = has(j.Seqs, e.Seq)
+		done = slices.Contains(j.Seqs, e.Seq)
 	case *ledger.Due: // nobody waits for the clock
 		return a, nil
 	default:
@@ -152,15 +154,6 @@ func (s *shard) decided(ctx context.Context, e *ledger.Entry, j *ledger.Job) (le
 		a.Decision = ledger.Accepted
 	}
 	return a, nil
-}
-
-func has(list []uint64, v uint64) bool {
-	for _, x := range list {
-		if x == v {
-			return true
-		}
-	}
-	return false
 }
 
 // rejection completes the answer if the entry was rejected.

@@ -35,7 +35,7 @@ type batch struct {
 	commit  Commit
 	answers []answer
 	effects []ledger.Effect
-	folded  map[Folded]int // entries by kind and decision, for the metrics
+	folded  map[Folded]int // entries by kind and decision, for the Observer
 	oldest  time.Time      // when the first entry was stored
 }
 

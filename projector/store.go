@@ -27,7 +27,7 @@ const (
 	// txTries bounds how often a transaction is tried when the database asks
 	// for it (serialization failures, deadlocks).
 	txTries = 8
-	// sessionTimeouts end what a frozen projector would hold: the row of the
+	// sessionTimeout ends what a frozen projector would hold: the row of the
 	// checkpoint, for at most this long.
 	sessionTimeout = 5 * time.Second
 )
