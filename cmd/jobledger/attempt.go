@@ -63,6 +63,7 @@ func (c *cli) attemptStartCommand() *cobra.Command {
 			}{provider, force}
 			a, err := api.call(ctx, request{method: http.MethodPost, path: "/v1/jobs/" + id + "/attempts", key: key, body: body})
 			if err != nil {
+				c.log.Info("to repeat this very wish, and not make another, give its key", "attempt-key", key)
 				return err
 			}
 			if c.output == "json" {

@@ -3,9 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"os"
-	"os/signal"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -32,8 +29,6 @@ func (c *cli) benchCommand() *cobra.Command {
 			default:
 				return exitWith(exitUsage, "--sync is %q; expected always or default", syncInterval)
 			}
-			ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
-			defer stop()
 			o.Log, o.Progress = c.log, c.progressLine()
 			r, err := bench.Run(ctx, o)
 			if err != nil {

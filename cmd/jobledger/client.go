@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"jobledger/publisher"
 	"jobledger/publisher/httpapi"
 )
 
@@ -89,7 +90,7 @@ func (c *cli) ownAPI(ctx context.Context) (http.Handler, func(), error) {
 	api, err := httpapi.New(httpapi.Options{
 		Decider: d.client, Reader: d.queries, StreamEnd: streamEnd(s),
 		Ready:    func(context.Context) error { return nil },
-		Outcomes: &outcomes{nc: d.nc, prefix: d.meta.Prefix, log: c.log},
+		Outcomes: publisher.NewOutcomes(d.nc, d.meta.Prefix),
 		Auth: func(r *http.Request) (httpapi.Principal, error) {
 			return httpapi.Principal{Owner: r.Header.Get(httpapi.OwnerHeader), Operator: true, Actor: says}, nil
 		},

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -17,17 +16,11 @@ import (
 // decisionWait bounds the wait for one entry's decision.
 const decisionWait = 15 * time.Second
 
-// decide appends an entry and returns the decision on it. If somebody has
-// appended the same entry before, it is said once more, so that there is an
-// answer: the fold takes whatever is said twice as said once.
+// decide appends an entry and returns the decision on it.
 func decide(ctx context.Context, c *publisher.Client, m ledger.Message) (ledger.Answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, decisionWait)
 	defer cancel()
-	answer, err := c.Decide(ctx, m)
-	if errors.Is(err, publisher.ErrDuplicateAppend) {
-		answer, err = c.DecideFresh(ctx, m)
-	}
-	return answer, err
+	return c.Decide(ctx, m)
 }
 
 // A definition is a kind or a provider, ready to be appended.

@@ -16,18 +16,18 @@ import (
 	"jobledger/internal/dirlock"
 	"jobledger/internal/natsserver"
 	"jobledger/internal/pgserver"
+	"jobledger/publisher"
 	"jobledger/publisher/httpapi"
 )
 
 const (
 	// devGrace is short: whoever presses Ctrl-C is waiting. What still runs
 	// then becomes unknown.
-	devGrace      = 5 * time.Second
-	devStartWait  = 2 * time.Minute // making a database cluster takes seconds
-	devStopWait   = 30 * time.Second
-	devDatabase   = "postgres"
-	defaultNATS   = 4222
-	defaultListen = "127.0.0.1:8080"
+	devGrace     = 5 * time.Second
+	devStartWait = 2 * time.Minute // making a database cluster takes seconds
+	devStopWait  = 30 * time.Second
+	devDatabase  = "postgres"
+	defaultNATS  = 4222
 )
 
 type devOptions struct {
@@ -65,6 +65,7 @@ func (c *cli) dev(ctx context.Context, o devOptions) error {
 	if err := requireLoopback(cfg.API.Listen); err != nil {
 		return err
 	}
+	tellIdleSettings(cfg, c.log)
 	s := &devStack{cli: c, cfg: cfg, dir: c.data, natsPort: o.natsPort}
 	return errors.Join(s.run(ctx), s.stop())
 }
@@ -201,6 +202,10 @@ func (s *devStack) becomeReady(ctx context.Context) error {
 		return err
 	}
 	applied, err := applyDefinitions(ctx, l.client, list)
+	for errors.Is(err, publisher.ErrNoDecision) && ctx.Err() == nil {
+		s.log.Info("the tables are catching up with the stream")
+		applied, err = applyDefinitions(ctx, l.client, list)
+	}
 	if err = errors.Join(err, l.close()); err != nil {
 		if ctx.Err() != nil {
 			return nil

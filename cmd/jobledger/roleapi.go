@@ -4,17 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"jobledger/ledger"
 	"jobledger/projector"
+	"jobledger/publisher"
 	"jobledger/publisher/httpapi"
 )
 
@@ -38,7 +36,7 @@ func (a *app) openAPI(ctx context.Context) error {
 	api, err := httpapi.New(httpapi.Options{
 		Decider: l.client, Reader: projector.NewQueries(pool), Auth: a.auth,
 		StreamEnd: streamEnd(s), Ready: a.ready(l, s, pool),
-		Outcomes: &outcomes{nc: l.nc, prefix: a.ledger.Prefix, log: log},
+		Outcomes: publisher.NewOutcomes(l.nc, a.ledger.Prefix),
 		Log:      log, Version: version(),
 	})
 	if err != nil {
@@ -91,32 +89,5 @@ func (a *app) ready(l *link, s jetstream.Stream, pool *pgxpool.Pool) func(contex
 			return fmt.Errorf("projector: %w", st.Err)
 		}
 		return nil
-	}
-}
-
-// outcomes tells waiting requests of jobs that settle or become unknown.
-type outcomes struct {
-	nc     *nats.Conn
-	prefix string
-	log    *slog.Logger
-}
-
-// Watch implements httpapi.Outcomes.
-func (o *outcomes) Watch(job uuid.UUID) (<-chan struct{}, func()) {
-	news := make(chan struct{}, 1)
-	sub, err := o.nc.Subscribe(o.prefix+"."+ledger.OutcomeSubject(job.String()), func(*nats.Msg) {
-		select {
-		case news <- struct{}{}:
-		default: // it is told already
-		}
-	})
-	if err != nil {
-		o.log.Debug("a job's outcome cannot be watched; waiting polls instead", "job", job, "error", err)
-		return nil, func() {}
-	}
-	return news, func() {
-		if err := sub.Unsubscribe(); err != nil && !errors.Is(err, nats.ErrConnectionClosed) {
-			o.log.Debug("a watch could not be ended", "job", job, "error", err)
-		}
 	}
 }

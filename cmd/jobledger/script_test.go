@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"os/exec"
 	"regexp"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -26,7 +28,7 @@ import (
 //	eventually CMD…    repeats CMD until it succeeds
 //	database NAME      makes an empty database and puts its URL into DATABASE
 //	sql STATEMENT      executes a statement in that database
-//	answers N URL      repeats GET URL until it is answered with the status N
+//	answers N URL [TEXT]  repeats GET URL until it is answered with the status N, and TEXT in it
 func TestScripts(t *testing.T) {
 	t.Parallel()
 	dev := shared.get(t)
@@ -106,8 +108,8 @@ func execute(databaseURL, statement string) error {
 }
 
 func answers(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) != 2 {
-		ts.Fatalf("usage: answers N URL")
+	if neg || len(args) < 2 || len(args) > 3 {
+		ts.Fatalf("usage: answers N URL [TEXT]")
 	}
 	want, err := strconv.Atoi(args[0])
 	ts.Check(err)
@@ -117,11 +119,12 @@ func answers(ts *testscript.TestScript, neg bool, args []string) {
 		if err != nil {
 			return err
 		}
-		if err := res.Body.Close(); err != nil {
+		body, err := io.ReadAll(res.Body)
+		if err := errors.Join(err, res.Body.Close()); err != nil {
 			return err
 		}
-		if res.StatusCode != want {
-			return fmt.Errorf("%s answers %d", args[1], res.StatusCode)
+		if res.StatusCode != want || len(args) == 3 && !strings.Contains(string(body), args[2]) {
+			return fmt.Errorf("%s answers %d %s", args[1], res.StatusCode, body)
 		}
 		return nil
 	})

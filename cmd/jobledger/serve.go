@@ -43,6 +43,7 @@ func (c *cli) serve(ctx context.Context, roles []string, listen string) error {
 	if err != nil {
 		return err
 	}
+	tellIdleSettings(cfg, c.log)
 	if err := t.needDatabase(); err != nil {
 		return err
 	}
