@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/google/uuid"
 )
@@ -176,7 +177,7 @@ func (st *step) request(b *Request) {
 	case def == nil:
 		st.refuse(UnknownKind, "no kind %s is defined", Quote(b.Kind))
 		return
-	case b.Provider != "" && !contains(def.Kind.Providers, b.Provider):
+	case b.Provider != "" && !slices.Contains(def.Kind.Providers, b.Provider):
 		st.refuse(UnknownProvider, "kind %s has no provider %s; it has %q", b.Kind, Quote(b.Provider), def.Kind.Providers)
 		return
 	}

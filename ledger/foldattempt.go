@@ -9,8 +9,6 @@ import (
 
 var zeroTime time.Time
 
-func contains(list []string, s string) bool { return slices.Contains(list, s) }
-
 // ask starts an attempt because a person wants one. It overrides back-off,
 // run_at and max_attempts, but neither I5 nor I14.
 func (st *step) ask(b *AttemptAsk) {
@@ -25,7 +23,7 @@ func (st *step) ask(b *AttemptAsk) {
 	switch busy := st.busy(provider); {
 	case j.State.Final():
 		st.refuse(JobFinished, "the job is %s; another attempt could change nothing", j.State)
-	case !contains(st.kind.Providers, provider):
+	case !slices.Contains(st.kind.Providers, provider):
 		st.refuse(UnknownProvider, "kind %s has no provider %s; it has %q", j.Kind, Quote(provider), st.kind.Providers)
 	case busy != nil:
 		st.out.Answer.Attempt = busy.Number

@@ -24,8 +24,7 @@ func TestJobIDVectors(t *testing.T) {
 	}
 }
 
-// TestJobIDsDiffer checks pairs that a careless join or comparison would merge
-// (hazards H031 and H041).
+// TestJobIDsDiffer checks pairs that a careless join or comparison would merge.
 func TestJobIDsDiffer(t *testing.T) {
 	t.Parallel()
 	seen := map[string][2]string{}

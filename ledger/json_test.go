@@ -75,7 +75,7 @@ func TestPayloadPairs(t *testing.T) {
 }
 
 // refusedDocuments are documents that must be refused before anything compares
-// them (H035, H037, H039, H093).
+// them.
 func refusedDocuments() map[string]string {
 	return map[string]string{
 		"a member named twice":               `{"a":1,"a":1}`,

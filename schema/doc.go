@@ -5,9 +5,9 @@
 //
 // Everything that is folded from the stream exists twice, in the schemas
 // ledger_a and ledger_b, with the same columns, constraints and indexes. One
-// generation is live. A rebuild folds the stream into the other while the
-// system works and then moves the single row of ledger.active, which names the
-// live one. Readers use the views in the schema ledger, which follow that row:
+// generation is live: the one that the single row of ledger.active names. The
+// other is there to be folded into from the stream while the system works;
+// moving the row then makes it the live one. No command does that yet. Readers use the views in the schema ledger, which follow that row:
 // a statement sees one whole generation, before and after the switch.
 // Generations are never renamed or truncated inside a transaction: on
 // CockroachDB any DDL commits the transaction that it stands in.

@@ -6,7 +6,7 @@
 COMMENT ON TABLE ledger_a.providers IS 'Definitions of providers, append-only: every version that ever held.';
 COMMENT ON COLUMN ledger_a.providers.name IS 'Name of the provider.';
 COMMENT ON COLUMN ledger_a.providers.seq IS 'Stream sequence of the definition. The newest one below an entry is the one that holds for it.';
-COMMENT ON COLUMN ledger_a.providers.type IS 'What speaks to it: http, exec, openai, anthropic or a type of one''s own.';
+COMMENT ON COLUMN ledger_a.providers.type IS 'What speaks to it: http or exec.';
 COMMENT ON COLUMN ledger_a.providers.definition IS 'The definition, without secrets.';
 COMMENT ON COLUMN ledger_a.providers.digest IS 'SHA-256 of the canonical definition: an identical one again is a duplicate.';
 COMMENT ON COLUMN ledger_a.providers.at IS 'When the stream stored the definition.';
@@ -15,7 +15,7 @@ COMMENT ON COLUMN ledger_a.providers.actor IS 'Who defined it, as the entry says
 COMMENT ON TABLE ledger_b.providers IS 'Definitions of providers, append-only: every version that ever held.';
 COMMENT ON COLUMN ledger_b.providers.name IS 'Name of the provider.';
 COMMENT ON COLUMN ledger_b.providers.seq IS 'Stream sequence of the definition. The newest one below an entry is the one that holds for it.';
-COMMENT ON COLUMN ledger_b.providers.type IS 'What speaks to it: http, exec, openai, anthropic or a type of one''s own.';
+COMMENT ON COLUMN ledger_b.providers.type IS 'What speaks to it: http or exec.';
 COMMENT ON COLUMN ledger_b.providers.definition IS 'The definition, without secrets.';
 COMMENT ON COLUMN ledger_b.providers.digest IS 'SHA-256 of the canonical definition: an identical one again is a duplicate.';
 COMMENT ON COLUMN ledger_b.providers.at IS 'When the stream stored the definition.';
@@ -24,7 +24,7 @@ COMMENT ON COLUMN ledger_b.providers.actor IS 'Who defined it, as the entry says
 COMMENT ON VIEW ledger.providers IS 'Definitions of providers, append-only: every version that ever held.';
 COMMENT ON COLUMN ledger.providers.name IS 'Name of the provider.';
 COMMENT ON COLUMN ledger.providers.seq IS 'Stream sequence of the definition. The newest one below an entry is the one that holds for it.';
-COMMENT ON COLUMN ledger.providers.type IS 'What speaks to it: http, exec, openai, anthropic or a type of one''s own.';
+COMMENT ON COLUMN ledger.providers.type IS 'What speaks to it: http or exec.';
 COMMENT ON COLUMN ledger.providers.definition IS 'The definition, without secrets.';
 COMMENT ON COLUMN ledger.providers.digest IS 'SHA-256 of the canonical definition: an identical one again is a duplicate.';
 COMMENT ON COLUMN ledger.providers.at IS 'When the stream stored the definition.';

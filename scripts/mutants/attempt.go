@@ -4,7 +4,7 @@ var attemptMutants = []mutant{
 	{"foldattempt.go", "a person starts attempts of finished jobs",
 		"case j.State.Final():", "case false:"},
 	{"foldattempt.go", "a person may name any provider",
-		"case !contains(st.kind.Providers, provider):", "case false:"},
+		"case !slices.Contains(st.kind.Providers, provider):", "case false:"},
 	{"foldattempt.go", "a person starts beside an attempt in flight",
 		"case busy != nil:", "case busy != nil && b == nil:"},
 	{"foldattempt.go", "a producer may force",

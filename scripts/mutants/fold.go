@@ -17,7 +17,7 @@ var foldMutants = []mutant{
 	{"fold.go", "a second request makes the job anew",
 		"\tif st.job != nil {\n\t\tif st.job.Fingerprint", "\tif st.job != nil && b == nil {\n\t\tif st.job.Fingerprint"},
 	{"fold.go", "a request may name any provider",
-		"case b.Provider != \"\" && !contains(def.Kind.Providers, b.Provider):", "case false:"},
+		"case b.Provider != \"\" && !slices.Contains(def.Kind.Providers, b.Provider):", "case false:"},
 	{"fold.go", "a job follows the latest definition of its kind",
 		"st.s.defs.kind(j.Kind, j.KindSeq)\n\tif st.kind", "&st.s.defs.latest(j.Kind).Kind\n\tif st.kind"},
 	{"fold.go", "run_at is not waited for",
