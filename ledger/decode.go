@@ -96,6 +96,22 @@ func body(e *Entry, visit func(name string, r *reader) bool) error {
 	return err
 }
 
+// jobBody visits the members of the body of an entry about a job, which it must
+// name, but for the name itself.
+func jobBody(e *Entry, visit func(name string, r *reader) bool) error {
+	err := body(e, func(name string, r *reader) bool {
+		if name == "job" {
+			e.Job = r.uuid()
+			return true
+		}
+		return visit(name, r)
+	})
+	if err != nil {
+		return err
+	}
+	return required("job", e.Job != uuid.UUID{})
+}
+
 // required refuses members that were left out: pairs of a name and whether it
 // was there.
 func required(pairs ...any) error {
@@ -295,10 +311,8 @@ func (r *reader) delay() int64 {
 func decodeCancel(e *Entry) error {
 	b := &Cancel{}
 	e.Body = b
-	err := body(e, func(name string, r *reader) bool {
+	err := jobBody(e, func(name string, r *reader) bool {
 		switch name {
-		case "job":
-			e.Job = r.uuid()
 		case "owner":
 			b.Owner = r.ident()
 		case "reason":
@@ -309,19 +323,14 @@ func decodeCancel(e *Entry) error {
 		return true
 	})
 	b.Job, b.Actor = e.Job, e.Actor
-	if err != nil {
-		return err
-	}
-	return required("job", e.Job != uuid.UUID{})
+	return err
 }
 
 func decodeAsk(e *Entry) error {
 	b := &AttemptAsk{}
 	e.Body = b
-	err := body(e, func(name string, r *reader) bool {
+	err := jobBody(e, func(name string, r *reader) bool {
 		switch name {
-		case "job":
-			e.Job = r.uuid()
 		case "owner":
 			b.Owner = r.ident()
 		case "key":
@@ -339,16 +348,14 @@ func decodeAsk(e *Entry) error {
 	if err != nil {
 		return err
 	}
-	return required("job", e.Job != uuid.UUID{}, "key", b.Key != "")
+	return required("key", b.Key != "")
 }
 
 func decodeDue(e *Entry) error {
 	b := &Due{}
 	e.Body = b
-	err := body(e, func(name string, r *reader) bool {
+	err := jobBody(e, func(name string, r *reader) bool {
 		switch name {
-		case "job":
-			e.Job = r.uuid()
 		case "attempt":
 			b.Attempt = r.attempt()
 		case "due":
@@ -362,7 +369,7 @@ func decodeDue(e *Entry) error {
 	if err != nil {
 		return err
 	}
-	return required("job", e.Job != uuid.UUID{}, "due", !b.Due.IsZero())
+	return required("due", !b.Due.IsZero())
 }
 
 // digest reads a SHA-256 in hex, or "" for none.

@@ -59,10 +59,8 @@ func ParseStart(provider string, data []byte) (*Start, error) {
 func decodeClaim(e *Entry) error {
 	b := &Claim{Provider: e.Token}
 	e.Body = b
-	err := body(e, func(name string, r *reader) bool {
+	err := jobBody(e, func(name string, r *reader) bool {
 		switch name {
-		case "job":
-			e.Job = r.uuid()
 		case "attempt":
 			b.Attempt = r.attempt()
 		case "job_version":
@@ -85,7 +83,7 @@ func decodeClaim(e *Entry) error {
 	if e.Actor == "" {
 		e.Actor = b.Worker
 	}
-	return required("job", e.Job != uuid.UUID{}, "attempt", b.Attempt > 0,
+	return required("attempt", b.Attempt > 0,
 		"job_version", b.JobVersion > 0, "claim", b.Claim != "", "start_seq", b.StartSeq > 0)
 }
 
@@ -167,10 +165,8 @@ func (b *Completion) invalidResult(why string) []byte {
 // function, and returns the result's canonical form.
 func readCompletion(e *Entry, b *Completion, result func(*reader) (raw, canonical []byte)) ([]byte, error) {
 	var canonical []byte
-	err := body(e, func(name string, r *reader) bool {
+	err := jobBody(e, func(name string, r *reader) bool {
 		switch name {
-		case "job":
-			e.Job = r.uuid()
 		case "attempt":
 			b.Attempt = r.attempt()
 		case "job_version":
@@ -197,7 +193,7 @@ func readCompletion(e *Entry, b *Completion, result func(*reader) (raw, canonica
 
 // check refuses combinations that say nothing clear.
 func (b *Completion) check() error {
-	err := required("job", b.Job != uuid.UUID{}, "attempt", b.Attempt > 0, "job_version", b.JobVersion > 0,
+	err := required("attempt", b.Attempt > 0, "job_version", b.JobVersion > 0,
 		"claim", b.Claim != "", "outcome", b.Outcome != "")
 	switch {
 	case err != nil:
@@ -261,10 +257,8 @@ func (r *reader) failure() (f Failure, saysExecuted bool) {
 func decodeResolution(e *Entry) error {
 	b := &Resolution{}
 	e.Body = b
-	err := body(e, func(name string, r *reader) bool {
+	err := jobBody(e, func(name string, r *reader) bool {
 		switch name {
-		case "job":
-			e.Job = r.uuid()
 		case "attempt":
 			b.Attempt = r.attempt()
 		case "as":
@@ -284,7 +278,7 @@ func decodeResolution(e *Entry) error {
 	if err != nil {
 		return err
 	}
-	err = required("job", e.Job != uuid.UUID{}, "attempt", b.Attempt > 0, "as", b.As != "", "reason", b.Reason != "")
+	err = required("attempt", b.Attempt > 0, "as", b.As != "", "reason", b.Reason != "")
 	switch {
 	case err != nil:
 		return err
