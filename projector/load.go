@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"jobledger/ledger"
 )
@@ -154,12 +155,7 @@ func (s *Store) Load(ctx context.Context, state *ledger.State, ids []uuid.UUID) 
 }
 
 func (s *Store) loadAttempts(ctx context.Context, tx pgx.Tx, jobs []*ledger.Job) error {
-	ids := make([]uuid.UUID, len(jobs))
-	byID := make(map[uuid.UUID]*ledger.Job, len(jobs))
-	for i, j := range jobs {
-		ids[i], byID[j.ID] = j.ID, j
-	}
-	rows, err := tx.Query(ctx, s.sql.loadAttempts, ids)
+	rows, err := tx.Query(ctx, s.sql.loadAttempts, idsOf(jobs))
 	if err != nil {
 		return fmt.Errorf("attempts: %w", err)
 	}
@@ -167,11 +163,28 @@ func (s *Store) loadAttempts(ctx context.Context, tx pgx.Tx, jobs []*ledger.Job)
 	if err != nil {
 		return fmt.Errorf("attempts: %w", err)
 	}
+	attach(jobs, attempts)
+	return nil
+}
+
+func idsOf(jobs []*ledger.Job) []uuid.UUID {
+	ids := make([]uuid.UUID, len(jobs))
+	for i, j := range jobs {
+		ids[i] = j.ID
+	}
+	return ids
+}
+
+// attach gives each job its attempts, which come by number.
+func attach(jobs []*ledger.Job, attempts []*ledger.Attempt) {
+	byID := make(map[uuid.UUID]*ledger.Job, len(jobs))
+	for _, j := range jobs {
+		byID[j.ID] = j
+	}
 	for _, a := range attempts {
 		j := byID[a.Job]
 		j.Attempts = append(j.Attempts, a)
 	}
-	return nil
 }
 
 // A Checkpoint is how far a shard has come in the stored tables.
@@ -189,28 +202,30 @@ type Checkpoint struct {
 func (s *Store) Checkpoints(ctx context.Context, settle bool) ([]Checkpoint, error) {
 	ctx, cancel := context.WithTimeout(ctx, commitTimeout)
 	defer cancel()
-	sql := s.checkpointsSQL()
+	lock := ""
 	if settle {
-		sql += " FOR UPDATE"
+		lock = " FOR UPDATE"
 	}
 	var list []Checkpoint
-	err := pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{}, func(tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, sql)
-		if err != nil {
-			return err
-		}
-		list, err = pgx.CollectRows(rows, s.scanCheckpoint)
+	err := pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{}, func(tx pgx.Tx) (err error) {
+		list, err = s.checkpointsIn(ctx, tx, lock)
 		return err
 	})
+	return list, err
+}
+
+// checkpointsIn reads the checkpoints in a transaction.
+func (s *Store) checkpointsIn(ctx context.Context, tx pgx.Tx, lock string) ([]Checkpoint, error) {
+	rows, err := tx.Query(ctx, "SELECT c.shard, c.seq, c.chain, c.chain_prev, c.effects_seq, c.rules, c.token, c.epoch FROM "+
+		s.generation+".checkpoints AS c ORDER BY c.shard"+lock)
+	if err != nil {
+		return nil, fmt.Errorf("read the checkpoints: %w", err)
+	}
+	list, err := pgx.CollectRows(rows, s.scanCheckpoint)
 	if err != nil {
 		return nil, fmt.Errorf("read the checkpoints: %w", err)
 	}
 	return list, s.checkShards(list)
-}
-
-func (s *Store) checkpointsSQL() string {
-	return "SELECT c.shard, c.seq, c.chain, c.chain_prev, c.effects_seq, c.rules, c.token, c.epoch FROM " +
-		s.generation + ".checkpoints AS c ORDER BY c.shard"
 }
 
 // checkShards checks that the checkpoints are those of all shards, by shard.
@@ -251,30 +266,22 @@ func (s *Store) LoadDefinitions(ctx context.Context, state *ledger.State, upTo u
 	from := func(cols, table string) string {
 		return "SELECT " + cols + " FROM " + s.generation + "." + table + " AS t WHERE t.seq <= $1 ORDER BY t.seq"
 	}
-	err := each(ctx, s.pool, from("t.seq, t.at, t.actor, t.definition", "kinds"), upTo, func(row pgx.CollectableRow) error {
-		var r ledger.KindRow
-		var definition []byte
-		if err := scanInto(row, &r.Seq, timeInto{&r.At}, nullable(&r.Actor), &definition); err != nil {
-			return err
+	err := each(ctx, s.pool, from(kindsSelect, "kinds"), upTo, func(row pgx.CollectableRow) error {
+		r, err := scanKind(row)
+		if err == nil {
+			state.LoadKind(*r)
 		}
-		var err error
-		if r.Kind, err = ledger.ParseKind(definition); err != nil {
-			return fmt.Errorf("the definition of a kind at sequence %d: %w", r.Seq, err)
-		}
-		r.Digest = r.Kind.Digest()
-		state.LoadKind(r)
-		return nil
+		return err
 	})
 	if err != nil {
 		return err
 	}
-	err = each(ctx, s.pool, from("t.seq, t.at, t.actor, t.name, t.type, t.definition, t.digest", "providers"), upTo, func(row pgx.CollectableRow) error {
-		var r ledger.ProviderRow
-		if err := scanInto(row, &r.Seq, timeInto{&r.At}, nullable(&r.Actor), &r.Name, &r.Type, &r.Definition, digestInto{&r.Digest}); err != nil {
-			return err
+	err = each(ctx, s.pool, from(providersSelect, "providers"), upTo, func(row pgx.CollectableRow) error {
+		r, err := scanProvider(row)
+		if err == nil {
+			state.LoadProvider(*r)
 		}
-		state.LoadProvider(r)
-		return nil
+		return err
 	})
 	if err != nil {
 		return err
@@ -291,13 +298,33 @@ func (s *Store) LoadDefinitions(ctx context.Context, state *ledger.State, upTo u
 	})
 }
 
-// querier is a pool or a transaction.
-type querier interface {
-	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+// The columns of definitions, for scanKind and scanProvider.
+const (
+	kindsSelect     = "t.seq, t.at, t.actor, t.definition"
+	providersSelect = "t.seq, t.at, t.actor, t.name, t.type, t.definition, t.digest"
+)
+
+func scanKind(row pgx.CollectableRow) (*ledger.KindRow, error) {
+	r := &ledger.KindRow{}
+	var definition []byte
+	if err := scanInto(row, &r.Seq, timeInto{&r.At}, nullable(&r.Actor), &definition); err != nil {
+		return nil, err
+	}
+	var err error
+	if r.Kind, err = ledger.ParseKind(definition); err != nil {
+		return nil, fmt.Errorf("the definition of a kind at sequence %d: %w", r.Seq, err)
+	}
+	r.Digest = r.Kind.Digest()
+	return r, nil
 }
 
-func each(ctx context.Context, q querier, sql string, arg any, visit func(pgx.CollectableRow) error) error {
-	rows, err := q.Query(ctx, sql, arg)
+func scanProvider(row pgx.CollectableRow) (*ledger.ProviderRow, error) {
+	r := &ledger.ProviderRow{}
+	return r, scanInto(row, &r.Seq, timeInto{&r.At}, nullable(&r.Actor), &r.Name, &r.Type, &r.Definition, digestInto{&r.Digest})
+}
+
+func each(ctx context.Context, pool *pgxpool.Pool, sql string, arg any, visit func(pgx.CollectableRow) error) error {
+	rows, err := pool.Query(ctx, sql, arg)
 	if err != nil {
 		return fmt.Errorf("read definitions: %w", err)
 	}

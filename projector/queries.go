@@ -118,17 +118,13 @@ func (q *Queries) Kinds(ctx context.Context) ([]*ledger.KindRow, error) {
 }
 
 func (q *Queries) kinds(ctx context.Context, rest string, args ...any) ([]*ledger.KindRow, error) {
-	scan := func(row pgx.CollectableRow) (*ledger.KindRow, error) {
-		r := &ledger.KindRow{}
-		var definition []byte
-		if err := scanInto(row, &r.Seq, timeInto{&r.At}, nullable(&r.Actor), &definition); err != nil {
-			return nil, err
-		}
-		var err error
-		r.Kind, err = ledger.ParseKind(definition)
-		return r, err
-	}
-	return collect(ctx, q, "read kinds", scan, "SELECT t.seq, t.at, t.actor, t.definition FROM ledger.kinds AS t"+rest, args...)
+	return collect(ctx, q, "read kinds", scanKind, "SELECT "+kindsSelect+" FROM ledger.kinds AS t"+rest, args...)
+}
+
+// Providers returns the definitions of providers that hold now, by name.
+func (q *Queries) Providers(ctx context.Context) ([]*ledger.ProviderRow, error) {
+	return collect(ctx, q, "read providers", scanProvider, "SELECT "+providersSelect+
+		" FROM ledger.providers AS t WHERE t.seq = (SELECT max(u.seq) FROM ledger.providers AS u WHERE u.name = t.name) ORDER BY t.name")
 }
 
 // Applied returns the sequence up to which the job's shard is in the tables.
@@ -154,17 +150,9 @@ func (q *Queries) Checkpoints(ctx context.Context) ([]uint64, error) {
 }
 
 func (q *Queries) addAttempts(ctx context.Context, jobs []*ledger.Job) error {
-	ids := make([]uuid.UUID, len(jobs))
-	byID := make(map[uuid.UUID]*ledger.Job, len(jobs))
-	for i, j := range jobs {
-		ids[i], byID[j.ID] = j.ID, j
-	}
 	attempts, err := collect(ctx, q, "read attempts", scanAttempt, "SELECT "+attemptsSelect+
-		" FROM ledger.attempts AS t WHERE t.job_id = ANY($1) ORDER BY t.job_id, t.number", ids)
-	for _, a := range attempts {
-		j := byID[a.Job]
-		j.Attempts = append(j.Attempts, a)
-	}
+		" FROM ledger.attempts AS t WHERE t.job_id = ANY($1) ORDER BY t.job_id, t.number", idsOf(jobs))
+	attach(jobs, attempts)
 	return err
 }
 

@@ -81,7 +81,7 @@ func Verify(ctx context.Context, o VerifyOptions) (*VerifyReport, error) {
 		if _, err := tx.Exec(ctx, "SET LOCAL idle_in_transaction_session_timeout = 0"); err != nil {
 			return err
 		}
-		points, err := store.checkpointsIn(ctx, tx)
+		points, err := snapshotPoints(ctx, store, tx)
 		if err != nil {
 			return err
 		}
@@ -224,17 +224,9 @@ func (s *foldedShard) keep(c ledger.Changes) error {
 	return nil
 }
 
-// checkpointsIn reads the checkpoints in the snapshot.
-func (s *Store) checkpointsIn(ctx context.Context, tx pgx.Tx) ([]Checkpoint, error) {
+// snapshotPoints reads the checkpoints in the snapshot.
+func snapshotPoints(ctx context.Context, store *Store, tx pgx.Tx) ([]Checkpoint, error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	rows, err := tx.Query(ctx, s.checkpointsSQL())
-	if err != nil {
-		return nil, fmt.Errorf("read the checkpoints: %w", err)
-	}
-	list, err := pgx.CollectRows(rows, s.scanCheckpoint)
-	if err != nil {
-		return nil, fmt.Errorf("read the checkpoints: %w", err)
-	}
-	return list, s.checkShards(list)
+	return store.checkpointsIn(ctx, tx, "")
 }
