@@ -199,13 +199,8 @@ func (a *Appender) Append(ctx context.Context, m ledger.Message, replyTo string)
 	}
 }
 
-// AppendFresh appends m under an id that nobody has used. It is for whoever
-// learned that the entry which its message duplicates was refused.
-func (a *Appender) AppendFresh(ctx context.Context, m ledger.Message, replyTo string) (Ack, error) {
-	return a.Append(ctx, Fresh(m), replyTo)
-}
-
-// Fresh returns m with an id that nobody has used.
+// Fresh returns m with an id that nobody has used. It is for whoever learned
+// that the entry which its message duplicates was refused.
 func Fresh(m ledger.Message) ledger.Message {
 	m.ID += "/" + rand.Text()
 	return m

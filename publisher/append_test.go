@@ -110,7 +110,7 @@ func TestAppendRecognisesItsOwnEntry(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, publisher.Ack{Seq: 1, Duplicate: true, ReplyTo: "_INBOX.first"}, again)
 
-		fresh, err := a.AppendFresh(ctx, request("k"), "")
+		fresh, err := a.Append(ctx, publisher.Fresh(request("k")), "")
 		require.NoError(t, err)
 		require.Equal(t, publisher.Ack{Seq: 2}, fresh)
 		require.Len(t, stored(t, js, name), 2)

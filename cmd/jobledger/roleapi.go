@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go"
@@ -15,9 +14,6 @@ import (
 	"jobledger/publisher"
 	"jobledger/publisher/httpapi"
 )
-
-// readyTimeout bounds the check behind /readyz.
-const readyTimeout = 2 * time.Second
 
 func (a *app) openAPI(ctx context.Context) error {
 	l, err := a.link(roleAPI)
@@ -69,8 +65,6 @@ func streamEnd(s jetstream.Stream) func(context.Context) (uint64, error) {
 // ready returns the check behind /readyz.
 func (a *app) ready(l *link, s jetstream.Stream, pool *pgxpool.Pool) func(context.Context) error {
 	return func(ctx context.Context) error {
-		ctx, cancel := context.WithTimeout(ctx, readyTimeout)
-		defer cancel()
 		if status := l.nc.Status(); status != nats.CONNECTED {
 			return fmt.Errorf("NATS: the connection is %s", status)
 		}
