@@ -26,7 +26,9 @@ type AttemptFilter struct {
 	State           AttemptState
 	Provider        string
 	Owner           string
+	Kind            string
 	RequestedBefore time.Time
+	StartedBefore   time.Time // leaves out what has not started
 	Limit           int    // 1 to MaxPage
 	After           Cursor // the last attempt of the page before
 }

@@ -69,8 +69,14 @@ func (q *Queries) Attempts(ctx context.Context, f ledger.AttemptFilter) ([]*ledg
 	if f.Owner != "" {
 		w.add("t.job_id IN (SELECT j.id FROM ledger.jobs AS j WHERE j.owner_id = " + w.arg(f.Owner) + ")")
 	}
+	if f.Kind != "" {
+		w.add("EXISTS (SELECT 1 FROM ledger.jobs AS j WHERE j.id = t.job_id AND j.kind = " + w.arg(f.Kind) + ")")
+	}
 	if !f.RequestedBefore.IsZero() {
 		w.add("t.requested_at < " + w.arg(f.RequestedBefore))
+	}
+	if !f.StartedBefore.IsZero() {
+		w.add("t.started_at < " + w.arg(f.StartedBefore))
 	}
 	if !f.After.IsZero() {
 		w.add("(t.requested_at, t.job_id, t.number) > (" + w.arg(f.After.At) + ", " + w.arg(f.After.Job) + ", " + w.arg(f.After.Attempt) + ")")

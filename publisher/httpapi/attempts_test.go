@@ -143,6 +143,11 @@ func TestListAttempts(t *testing.T) {
 	require.Equal(t, 1, w.filterAttempts.After.Attempt)
 	require.False(t, w.filterAttempts.After.At.IsZero())
 	require.Empty(t, w.filterAttempts.Owner)
+	w.get("/v1/attempts?kind=echo&started_before=2026-01-31T12:00:00%2B01:00").do().is(http.StatusOK)
+	require.Equal(t, "echo", w.filterAttempts.Kind)
+	require.Equal(t, "2026-01-31T11:00:00Z", w.filterAttempts.StartedBefore.UTC().Format(time.RFC3339))
+	require.True(t, w.filterAttempts.RequestedBefore.IsZero())
+	w.get("/v1/attempts?started_before=yesterday").do().is(http.StatusBadRequest, "bad-query")
 	w.get("/v1/attempts?older_than=old").do().is(http.StatusBadRequest, "bad-query")
 	w.get("/v1/attempts?state=lost").do().is(http.StatusBadRequest, "bad-query")
 }

@@ -149,11 +149,13 @@ func (a *API) listJobs(w http.ResponseWriter, r *http.Request, who Principal) er
 
 // listAttempts is GET /v1/attempts.
 func (a *API) listAttempts(w http.ResponseWriter, r *http.Request, who Principal) error {
-	q, err := query(r, "state", "provider", "older_than", "limit", "cursor")
+	q, err := query(r, "state", "provider", "kind", "older_than", "started_before", "limit", "cursor")
 	if err != nil {
 		return err
 	}
-	f := ledger.AttemptFilter{State: ledger.AttemptState(q.Get("state")), Provider: q.Get("provider"), Owner: who.limit()}
+	f := ledger.AttemptFilter{
+		State: ledger.AttemptState(q.Get("state")), Provider: q.Get("provider"), Kind: q.Get("kind"), Owner: who.limit(),
+	}
 	if err := known("state", f.State, ledger.AttemptStarting, ledger.AttemptRunning, ledger.AttemptUnknown,
 		ledger.AttemptSucceeded, ledger.AttemptFailed, ledger.AttemptUnsent, ledger.AttemptSuperseded,
 		ledger.AttemptExpired, ledger.AttemptCancelled); err != nil {
@@ -168,6 +170,9 @@ func (a *API) listAttempts(w http.ResponseWriter, r *http.Request, who Principal
 	}
 	if q.Has("older_than") {
 		f.RequestedBefore = time.Now().Add(-age)
+	}
+	if f.StartedBefore, err = instant(q, "started_before"); err != nil {
+		return err
 	}
 	attempts, err := a.opts.Reader.Attempts(r.Context(), f)
 	if err != nil {
@@ -240,4 +245,18 @@ func duration(q url.Values, name string) (time.Duration, error) {
 		return 0, badQuery("%s is %s; expected a duration such as 90s or 10m", name, ledger.Quote(text))
 	}
 	return d, nil
+}
+
+// instant reads a parameter such as 2026-01-31T12:00:00Z; zero if it is not
+// there.
+func instant(q url.Values, name string) (time.Time, error) {
+	text := q.Get(name)
+	if text == "" {
+		return time.Time{}, nil
+	}
+	t, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return time.Time{}, badQuery("%s is %s; expected a time such as 2026-01-31T12:00:00Z", name, ledger.Quote(text))
+	}
+	return t, nil
 }
