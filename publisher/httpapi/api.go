@@ -220,23 +220,30 @@ func (a *API) handle(h handler) http.HandlerFunc {
 func (a *API) fail(w http.ResponseWriter, r *http.Request, err error) {
 	var later *undecided
 	if errors.As(err, &later) {
-		a.pending(w, later)
+		a.sendResult(w, later.result())
 		return
 	}
+	a.write(w, a.problemOf(r.Context(), err, w.Header().Get(RequestIDHeader), "method", r.Method, "path", r.URL.Path))
+}
+
+// problemOf makes the problem of an error that is none: its details go to the
+// log, with what tells of the request.
+func (a *API) problemOf(ctx context.Context, err error, id string, request ...any) *Problem {
 	var p *Problem
-	if !errors.As(err, &p) {
-		id := w.Header().Get(RequestIDHeader)
-		if r.Context().Err() != nil {
-			a.log.Debug("a client went away", "request_id", id, "method", r.Method, "path", r.URL.Path, "error", err)
-		} else {
-			// A warning: while a server is away every request fails, and the
-			// log lets few warnings through.
-			a.log.Warn("a request failed", "request_id", id, "method", r.Method, "path", r.URL.Path, "error", err)
-		}
-		p = problem(http.StatusServiceUnavailable, "unavailable", "the ledger cannot answer now, and its logs say why; ask again (this request was %s)", id)
-		p.RequestID = id
+	if errors.As(err, &p) {
+		return p
 	}
-	a.write(w, p)
+	request = append(request, "request_id", id, "error", err)
+	if ctx.Err() != nil {
+		a.log.Debug("a client went away", request...)
+	} else {
+		// A warning: while a server is away every request fails, and the
+		// log lets few warnings through.
+		a.log.Warn("a request failed", request...)
+	}
+	p = problem(http.StatusServiceUnavailable, "unavailable", "the ledger cannot answer now, and its logs say why; ask again (this request was %s)", id)
+	p.RequestID = id
+	return p
 }
 
 func requestID(r *http.Request) string {

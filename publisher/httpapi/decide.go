@@ -70,13 +70,6 @@ func appendFault(job uuid.UUID, err error) error {
 	return err
 }
 
-// pending answers 202.
-func (a *API) pending(w http.ResponseWriter, u *undecided) {
-	w.Header().Set(JobHeader, u.job.String())
-	w.Header().Set("Retry-After", strconv.Itoa(retryAfter))
-	a.sendJSON(w, http.StatusAccepted, pendingView{ID: u.job.String(), Seq: u.seq})
-}
-
 // rejected makes the problem of an answer that is not accepted or duplicate,
 // nil of one that is.
 func rejected(id uuid.UUID, answer ledger.Answer) *Problem {

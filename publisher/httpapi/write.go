@@ -46,48 +46,47 @@ func (a *API) submit(w http.ResponseWriter, r *http.Request, who Principal) erro
 	if err != nil {
 		return err
 	}
-	request, err := readRequest(w, r, who, key)
+	list, err := readFields(w, r, submitMembers...)
 	if err != nil {
 		return err
 	}
+	done, err := a.submitJob(r.Context(), who, key, list)
+	return a.reply(w, done, err)
+}
+
+// submitJob appends the request that the members of a body make, and answers
+// with the job.
+func (a *API) submitJob(ctx context.Context, who Principal, key string, list []field) (*result, error) {
+	text := newEntryText().text("owner", who.Owner).text("key", key).text("actor", who.Actor)
+	entry, err := text.decode(ledger.JobRequest, list)
+	if err != nil {
+		return nil, err
+	}
+	request := entry.Body.(*ledger.Request)
 	id := ledger.JobID(request.Owner, request.Key)
 	if faults := a.inputFaults(request); len(faults) > 0 {
 		p := problem(http.StatusUnprocessableEntity, "invalid-input", "the input does not fit the schema of kind %s", request.Kind).job(id)
 		p.Errors = faults
-		return p
+		return nil, p
 	}
-	answer, err := a.decide(r.Context(), id, request.Message(), func(ctx context.Context, seq uint64) (ledger.Answer, bool, error) {
+	answer, err := a.decide(ctx, id, request.Message(), func(ctx context.Context, seq uint64) (ledger.Answer, bool, error) {
 		return a.recallRequest(ctx, id, request, seq)
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if answer.Reason == ledger.IdempotencyConflict {
-		return problem(http.StatusConflict, "idempotency-conflict",
+		return nil, problem(http.StatusConflict, "idempotency-conflict",
 			"the key names the job %s already, with another intent; a new intent needs a new key, and another provider is tried with POST /v1/jobs/%s/attempts", id, id).job(id)
 	}
 	if p := rejected(id, answer); p != nil {
-		return p
+		return nil, p
 	}
-	j, err := a.jobAfter(r.Context(), answer, id)
-	if err != nil {
-		return err
-	}
-	a.answerJob(w, j, answer.Decision)
-	return nil
-}
-
-// readRequest makes the entry that a POST /v1/jobs asks for.
-func readRequest(w http.ResponseWriter, r *http.Request, who Principal, key string) (*ledger.Request, error) {
-	list, err := readFields(w, r, "kind", "input", "provider", "run_at", "delay")
+	j, err := a.jobAfter(ctx, answer, id)
 	if err != nil {
 		return nil, err
 	}
-	entry, err := newEntryText().text("owner", who.Owner).text("key", key).text("actor", who.Actor).decode(ledger.JobRequest, list)
-	if err != nil {
-		return nil, err
-	}
-	return entry.Body.(*ledger.Request), nil
+	return created(answer.Decision, j.ID, "/v1/jobs/"+j.ID.String(), viewJob(j)), nil
 }
 
 func (a *API) inputFaults(request *ledger.Request) []Detail {
@@ -118,19 +117,6 @@ func (a *API) recallRequest(ctx context.Context, id uuid.UUID, request *ledger.R
 	return answer, true, nil
 }
 
-// answerJob answers with the job that a request made or found.
-func (a *API) answerJob(w http.ResponseWriter, j *ledger.Job, decision ledger.Decision) {
-	h := w.Header()
-	h.Set(JobHeader, j.ID.String())
-	h.Set("Location", "/v1/jobs/"+j.ID.String())
-	status := http.StatusCreated
-	if decision == ledger.Duplicate {
-		h.Set(ReplayedHeader, "true")
-		status = http.StatusOK
-	}
-	a.sendJSON(w, status, viewJob(j))
-}
-
 // startAttempt is POST /v1/jobs/{id}/attempts, the fallback button.
 func (a *API) startAttempt(w http.ResponseWriter, r *http.Request, who Principal) error {
 	id, err := jobID(r)
@@ -141,36 +127,41 @@ func (a *API) startAttempt(w http.ResponseWriter, r *http.Request, who Principal
 	if err != nil {
 		return err
 	}
-	list, err := readFields(w, r, "provider", "force")
+	list, err := readFields(w, r, startMembers...)
 	if err != nil {
 		return err
 	}
+	done, err := a.startAnother(r.Context(), who, id, key, list)
+	return a.reply(w, done, err)
+}
+
+// startAnother asks for another attempt of a job, and answers with the attempt.
+func (a *API) startAnother(ctx context.Context, who Principal, id uuid.UUID, key string, list []field) (*result, error) {
 	text := newEntryText().text("job", id.String()).text("owner", who.limit()).text("key", key).text("actor", who.Actor)
 	entry, err := text.decode(ledger.AttemptRequest, list)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	ask := entry.Body.(*ledger.AttemptAsk)
 	if ask.Force && !who.Operator {
-		return problem(http.StatusForbidden, "forbidden", "only an operator may force a start on an unverified provider").job(id)
+		return nil, problem(http.StatusForbidden, "forbidden", "only an operator may force a start on an unverified provider, with jobledger attempt start --force or over HTTP").job(id)
 	}
-	answer, err := a.decide(r.Context(), id, ask.Message(), nil)
+	answer, err := a.decide(ctx, id, ask.Message(), nil)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if p := rejected(id, answer); p != nil {
-		return a.describeAttempt(r.Context(), p, id, answer)
+		return nil, a.describeAttempt(ctx, p, id, answer)
 	}
-	j, err := a.jobAfter(r.Context(), answer, id)
+	j, err := a.jobAfter(ctx, answer, id)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	at := j.Attempt(answer.Attempt)
 	if at == nil {
-		return fmt.Errorf("the decision on entry %d names no attempt of job %s", answer.Seq, id)
+		return nil, fmt.Errorf("the decision on entry %d names no attempt of job %s", answer.Seq, id)
 	}
-	a.answerAttempt(w, at, answer.Decision)
-	return nil
+	return created(answer.Decision, id, fmt.Sprintf("/v1/jobs/%s/attempts/%d", id, at.Number), viewAttempt(at)), nil
 }
 
 // limit returns the owner to whose jobs the principal is limited, "" for none.
@@ -203,30 +194,23 @@ func (a *API) describeAttempt(ctx context.Context, p *Problem, id uuid.UUID, ans
 	return p
 }
 
-func (a *API) answerAttempt(w http.ResponseWriter, at *ledger.Attempt, decision ledger.Decision) {
-	h := w.Header()
-	h.Set(JobHeader, at.Job.String())
-	h.Set("Location", fmt.Sprintf("/v1/jobs/%s/attempts/%d", at.Job, at.Number))
-	status := http.StatusCreated
-	if decision == ledger.Duplicate {
-		h.Set(ReplayedHeader, "true")
-		status = http.StatusOK
-	}
-	a.sendJSON(w, status, viewAttempt(at))
-}
-
 // cancel is POST /v1/jobs/{id}/cancel.
 func (a *API) cancel(w http.ResponseWriter, r *http.Request, who Principal) error {
 	id, err := jobID(r)
 	if err != nil {
 		return err
 	}
-	list, err := readFields(w, r, "reason")
+	list, err := readFields(w, r, cancelMembers...)
 	if err != nil {
 		return err
 	}
+	done, err := a.cancelJob(r.Context(), who, id, list)
+	return a.reply(w, done, err)
+}
+
+func (a *API) cancelJob(ctx context.Context, who Principal, id uuid.UUID, list []field) (*result, error) {
 	text := newEntryText().text("job", id.String()).text("owner", who.limit()).text("actor", who.Actor)
-	return a.change(w, r, id, text, ledger.JobCancel, list)
+	return a.change(ctx, id, text, ledger.JobCancel, list)
 }
 
 // resolve is POST /v1/jobs/{id}/attempts/{n}/resolve.
@@ -239,41 +223,42 @@ func (a *API) resolve(w http.ResponseWriter, r *http.Request, who Principal) err
 	if err != nil {
 		return err
 	}
-	if !who.Operator {
+	if !who.Operator { // nobody else's body is read
 		return problem(http.StatusForbidden, "forbidden", "only an operator may resolve an attempt").job(id)
 	}
-	list, err := readFields(w, r, "as", "result", "reason")
+	list, err := readFields(w, r, resolveMembers...)
 	if err != nil {
 		return err
 	}
+	done, err := a.resolveAttempt(r.Context(), who, id, n, list)
+	return a.reply(w, done, err)
+}
+
+// resolveAttempt is for operators: its callers have made sure of that.
+func (a *API) resolveAttempt(ctx context.Context, who Principal, id uuid.UUID, n int, list []field) (*result, error) {
 	text := newEntryText().text("job", id.String()).text("actor", who.Actor)
 	text.raw("attempt", []byte(strconv.Itoa(n)))
-	return a.change(w, r, id, text, ledger.AttemptResolve, list)
+	return a.change(ctx, id, text, ledger.AttemptResolve, list)
 }
 
 // change appends an entry about a job and answers with the job.
-func (a *API) change(w http.ResponseWriter, r *http.Request, id uuid.UUID, text *entryText, kind ledger.EntryKind, list []field) error {
+func (a *API) change(ctx context.Context, id uuid.UUID, text *entryText, kind ledger.EntryKind, list []field) (*result, error) {
 	entry, err := text.decode(kind, list)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	answer, err := a.decide(r.Context(), id, entry.Body.Message(), nil)
+	answer, err := a.decide(ctx, id, entry.Body.Message(), nil)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if p := rejected(id, answer); p != nil {
-		return p
+		return nil, p
 	}
-	j, err := a.jobAfter(r.Context(), answer, id)
+	j, err := a.jobAfter(ctx, answer, id)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if answer.Decision == ledger.Duplicate {
-		w.Header().Set(ReplayedHeader, "true")
-	}
-	w.Header().Set(JobHeader, id.String())
-	a.sendJSON(w, http.StatusOK, viewJob(j))
-	return nil
+	return &result{status: http.StatusOK, job: id, replayed: answer.Decision == ledger.Duplicate, body: viewJob(j)}, nil
 }
 
 // readFields reads the members of the body; an empty body has none.
