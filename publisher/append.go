@@ -56,11 +56,17 @@ type Options struct {
 	AckWait time.Duration
 	// Timeout ends an append whose context has no deadline: 30 s.
 	Timeout time.Duration
+	// FillAge is how old the knowledge of the stream's fill may be before it is
+	// asked for again: 2 s. Requests are refused by what is known, which may be
+	// five times as old, and by what this Appender has let through since.
+	FillAge time.Duration
 	// APIPrefix is the prefix of the JetStream API: "$JS.API".
 	APIPrefix string
 	// TraceParent returns the W3C traceparent of a context, "" for none; it
 	// becomes a header of the entry. nil: none.
 	TraceParent func(context.Context) string
+	// Observer learns what becomes of appends and decisions; nil: nobody.
+	Observer Observer
 }
 
 func (o Options) withDefaults() (Options, error) {
@@ -75,11 +81,15 @@ func (o Options) withDefaults() (Options, error) {
 	setDefault(&o.InFlight, 1024)
 	setDefault(&o.AckWait, 3*time.Second)
 	setDefault(&o.Timeout, 30*time.Second)
+	setDefault(&o.FillAge, 2*time.Second)
 	setDefault(&o.APIPrefix, "$JS.API")
+	if o.Observer == nil {
+		o.Observer = noObserver{}
+	}
 	if o.BatchMessages < 1 || o.BatchMessages > serverBatchLimit {
 		return o, fmt.Errorf("publisher: Options.BatchMessages is %d; expected 1 to %d", o.BatchMessages, serverBatchLimit)
 	}
-	if o.BatchBytes < 1 || o.Batches < 1 || o.Queue < 1 || o.InFlight < 1 || o.AckWait <= 0 || o.Timeout <= 0 {
+	if o.BatchBytes < 1 || o.Batches < 1 || o.Queue < 1 || o.InFlight < 1 || o.AckWait <= 0 || o.Timeout <= 0 || o.FillAge <= 0 {
 		return o, errors.New("publisher: Options has a negative bound")
 	}
 	return o, nil
@@ -119,6 +129,7 @@ type Appender struct {
 	acks    *acks
 	link    *link
 	recent  recentIDs
+	room    *room
 	queue   chan *call
 	singles chan struct{} // a slot for each single publish in flight
 	batches chan struct{} // a slot for each batch in flight
@@ -148,6 +159,7 @@ func NewAppender(nc *nats.Conn, o Options) (*Appender, error) {
 		batches: make(chan struct{}, o.Batches),
 	}
 	a.recent.seed = maphash.MakeSeed()
+	a.room = &room{nc: nc, api: o.APIPrefix, stream: o.Stream, maxAge: o.FillAge}
 	a.stop, a.stopNow = context.WithCancelCause(context.Background())
 	if a.acks, err = newAcks(nc); err != nil {
 		a.stopNow(err)
@@ -171,7 +183,18 @@ func NewAppender(nc *nats.Conn, o Options) (*Appender, error) {
 // If the server says that the id is known, the original is compared: the same
 // subject and body make it this entry, and the Ack says Duplicate; otherwise m
 // is appended again under a fresh id. Errors are *AppendError.
+//
+// A request for a new job is refused, with a *FullError as the cause, when the
+// stream is RequestFillPercent full: what is under way must be able to end. It
+// is refused, too, if the start that follows from it would not fit a message.
 func (a *Appender) Append(ctx context.Context, m ledger.Message, replyTo string) (Ack, error) {
+	began := time.Now()
+	ack, err := a.append(ctx, m, replyTo)
+	a.opts.Observer.Appended(m.Subject, ack, err, time.Since(began))
+	return ack, err
+}
+
+func (a *Appender) append(ctx context.Context, m ledger.Message, replyTo string) (Ack, error) {
 	if !a.enter() {
 		return Ack{}, &AppendError{Subject: a.subject(m), ID: m.ID, Cause: ErrClosed}
 	}
@@ -180,6 +203,11 @@ func (a *Appender) Append(ctx context.Context, m ledger.Message, replyTo string)
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, a.opts.Timeout)
 		defer cancel()
+	}
+	if isRequest(m) {
+		if err := a.admit(ctx, m, replyTo); err != nil {
+			return Ack{}, err
+		}
 	}
 	for {
 		c := a.newCall(ctx, m, replyTo)
@@ -197,6 +225,23 @@ func (a *Appender) Append(ctx context.Context, m ledger.Message, replyTo string)
 		}
 		m = Fresh(m)
 	}
+}
+
+// admit refuses a request that the stream should not take, before anything of it
+// is sent.
+func (a *Appender) admit(ctx context.Context, m ledger.Message, replyTo string) error {
+	c := a.newCall(ctx, m, replyTo)
+	limit := int64(ledger.MaxPayloadBytes)
+	if server := a.nc.MaxPayload(); server > 0 {
+		limit = min(limit, server)
+	}
+	if most := max(limit-ledger.StartReserveBytes, 0); int64(len(m.Data)) > most {
+		return c.failed(&TooLargeError{Bytes: int64(len(m.Data)), Limit: most, Reserve: ledger.StartReserveBytes})
+	}
+	if err := a.room.admit(ctx, c.size+int64(len(c.subject)), a.workers.Go); err != nil {
+		return c.failed(err)
+	}
+	return nil
 }
 
 // Fresh returns m with an id that nobody has used. It is for whoever learned

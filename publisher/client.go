@@ -114,6 +114,9 @@ func (c *Client) Close() error {
 // not readable.
 func (c *Client) Dropped() uint64 { return c.dropped.Load() }
 
+// Waiting returns how many decisions are being waited for, appends included.
+func (c *Client) Waiting() int { return len(c.slots) }
+
 // Append appends m without asking for the decision and returns its sequence,
 // the original's if the same entry was appended before. Errors are
 // *AppendError.
@@ -127,6 +130,13 @@ func (c *Client) Append(ctx context.Context, m ledger.Message) (uint64, error) {
 // *NoDecisionError when ctx ends first. A message without an id, such as a
 // claim, may be appended again to learn what the fold makes of it.
 func (c *Client) Decide(ctx context.Context, m ledger.Message) (ledger.Answer, error) {
+	began := time.Now()
+	answer, err := c.decide(ctx, m)
+	c.appender.opts.Observer.Decided(m.Subject, answer, err, time.Since(began))
+	return answer, err
+}
+
+func (c *Client) decide(ctx context.Context, m ledger.Message) (ledger.Answer, error) {
 	if c.stop.Err() != nil {
 		return ledger.Answer{}, c.notAppended(m, ErrClosed)
 	}

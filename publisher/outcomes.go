@@ -24,6 +24,9 @@ func NewOutcomes(nc *nats.Conn, prefix string) *Outcomes {
 	return &Outcomes{nc: nc, prefix: prefix, slots: make(chan struct{}, maxWatched)}
 }
 
+// Watched returns how many watches there are.
+func (o *Outcomes) Watched() int { return len(o.slots) }
+
 // Watch returns a channel that receives when the job's outcome is announced,
 // and a function that ends the watch. Announcements are best effort, so whoever
 // waits must look for itself now and then. The channel is nil, which never
