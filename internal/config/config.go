@@ -104,8 +104,9 @@ type Kind struct {
 	// AttemptTimeout is how long a claimed attempt may run before it is
 	// unknown. Default 60 s; above 0.
 	AttemptTimeout time.Duration
-	// HeartbeatTimeout is how long a running attempt may be silent; 0 (the
-	// default): no heartbeat is expected.
+	// HeartbeatTimeout is how long the worker of a running attempt may be
+	// silent before the attempt is unknown; 0 (the default): only the attempt's
+	// deadline counts. At least 3 s otherwise.
 	HeartbeatTimeout time.Duration
 	// MaxAttempts counts the attempts that ran. Default 4.
 	MaxAttempts int
@@ -156,6 +157,10 @@ const (
 	defaultBackoffMax     = time.Minute
 	defaultFactorMilli    = 2000
 	defaultConcurrency    = 16
+
+	defaultLookupTimeout    = 10 * time.Second
+	defaultReconcileInitial = time.Second
+	defaultReconcileMax     = 5 * time.Minute
 )
 
 // Default returns the configuration that an empty file means: local servers, no

@@ -36,11 +36,13 @@ func TestLoadFull(t *testing.T) {
 			"primary": {Name: "primary", Concurrency: 4, Spec: HTTP{
 				URL: "http://127.0.0.1:9001/run?v=1", HeadersEnv: map[string]string{"Authorization": "PRIMARY_AUTH"},
 				KnownFailures: []int{500, 503}, IdempotencyKey: KeyPerAttempt,
-				Reconcile: Reconcile{Lookup: "http://127.0.0.1:9001/runs/{job_id}/{attempt}", Replay: true, NotFound: NotFoundFailed},
+				Reconcile: Reconcile{Lookup: "http://127.0.0.1:9001/runs/{job_id}/{attempt}", Replay: true, NotFound: NotFoundFailed,
+					LookupTimeout: 3 * time.Second, Backoff: ReconcileBackoff{Initial: 5 * time.Second, Max: 10 * time.Minute}},
 			}},
 			"fallback": {Name: "fallback", Concurrency: 16, Spec: HTTP{
 				URL: "https://h/run", IdempotencyKey: KeyPerJob,
-				Reconcile: Reconcile{Lookup: "https://h/{job_id}", NotFound: NotFoundUnknown},
+				Reconcile: Reconcile{Lookup: "https://h/{job_id}", NotFound: NotFoundUnknown,
+					LookupTimeout: 10 * time.Second, Backoff: ReconcileBackoff{Initial: time.Second, Max: 5 * time.Minute}},
 			}},
 			"tool": {Name: "tool", Concurrency: 16, Spec: Exec{
 				Command: []string{"sh", "-c", "tr a-z A-Z\ntrue\n", "", ""}, Dir: "testdata/tools", EnvPass: []string{"PATH", "HOME"},

@@ -3,6 +3,7 @@ package config
 import (
 	"slices"
 	"strings"
+	"time"
 )
 
 // readKind adds the kind to kinds. providers are the names that it may use.
@@ -20,7 +21,7 @@ func readKind(name string, n node, providers []string, kinds map[string]Kind) {
 	set(o, "hedge_after", &k.HedgeAfter, duration(minWait))
 	set(o, "start_timeout", &k.StartTimeout, duration(0))
 	set(o, "attempt_timeout", &k.AttemptTimeout, duration(minWait))
-	set(o, "heartbeat_timeout", &k.HeartbeatTimeout, duration(0))
+	set(o, "heartbeat_timeout", &k.HeartbeatTimeout, heartbeat)
 	set(o, "max_attempts", &k.MaxAttempts, integer(1, maxAttemptsPerJob))
 	set(o, "failover", &k.Failover, oneOf(FailoverVerified, FailoverNever))
 	set(o, "contract", &k.Contract, filledText)
@@ -28,6 +29,18 @@ func readKind(name string, n node, providers []string, kinds map[string]Kind) {
 	o.finish()
 	checkRace(o, k)
 	kinds[name] = k
+}
+
+// heartbeat reads how long a worker may be silent: nothing, or at least
+// minHeartbeat.
+func heartbeat(n node) (time.Duration, bool) {
+	d, ok := duration(0)(n)
+	if ok && d > 0 && d < minHeartbeat {
+		n.reject(d.String(), "0s (only the deadline counts) or at least "+minHeartbeat.String()+
+			": workers announce themselves every second or so, and a shorter silence proves nothing")
+		return 0, false
+	}
+	return d, ok
 }
 
 func providerName(known []string) reader[string] {

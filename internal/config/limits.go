@@ -15,6 +15,11 @@ const (
 	minWait = time.Millisecond     // the protocol carries durations as whole milliseconds
 	maxWait = 365 * 24 * time.Hour // a year
 
+	// minHeartbeat is three beats of a worker, which come every second or so: a
+	// shorter silence proves nothing.
+	minHeartbeat     = 3 * time.Second
+	maxLookupTimeout = 5 * time.Minute // a look-up is a question, not work
+
 	maxAttemptsPerJob = 1000
 	maxConcurrency    = 10_000
 	minFactorMilli    = 1000

@@ -17,7 +17,7 @@ type Exec struct {
 func (Exec) providerType() string { return "exec" }
 
 // ownVariables are set by the worker for each attempt.
-var ownVariables = []string{"JOBLEDGER_ATTEMPT", "JOBLEDGER_JOB_ID"}
+var ownVariables = []string{"JOBLEDGER_ATTEMPT", "JOBLEDGER_JOB_ID", "TRACEPARENT"}
 
 func readExec(o *object) ProviderSpec {
 	var e Exec

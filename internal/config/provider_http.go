@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 )
 
 // HTTP is a provider of type http: any endpoint that takes and gives JSON.
@@ -55,6 +56,19 @@ type Reconcile struct {
 	// NotFound is NotFoundUnknown unless the file says otherwise; empty if
 	// there is no Lookup.
 	NotFound NotFound
+	// LookupTimeout bounds one look-up. Default 10 s; 0 if there is no Lookup.
+	LookupTimeout time.Duration
+	// Backoff says how long the reconciler waits before it looks again.
+	Backoff ReconcileBackoff
+}
+
+// ReconcileBackoff says how long to wait before an attempt that is still
+// unknown is looked at again. Each wait is twice the one before.
+type ReconcileBackoff struct {
+	// Initial is the first wait. Default 1 s; above 0.
+	Initial time.Duration
+	// Max is the longest wait. Default 5 min; not below Initial.
+	Max time.Duration
 }
 
 func readHTTP(o *object) ProviderSpec {
@@ -70,10 +84,19 @@ func readHTTP(o *object) ProviderSpec {
 }
 
 func readReconcile(o *object, r *Reconcile) {
+	r.Backoff = ReconcileBackoff{Initial: defaultReconcileInitial, Max: defaultReconcileMax}
+	section(o, "backoff", func(b *object) { readReconcileBackoff(b, &r.Backoff) })
 	set(o, "lookup", &r.Lookup, lookupURL)
 	set(o, "replay", &r.Replay, boolean)
 	set(o, "not_found", &r.NotFound, oneOf(NotFoundUnknown, NotFoundFailed))
 	hasLookup := o.has("lookup")
+	if hasLookup {
+		r.LookupTimeout = defaultLookupTimeout
+	}
+	set(o, "lookup_timeout", &r.LookupTimeout, durationUpTo(minWait, maxLookupTimeout))
+	if o.has("lookup_timeout") && !hasLookup {
+		o.spot("lookup_timeout").reject("it without a lookup", "a lookup with it")
+	}
 	if o.has("not_found") && !hasLookup {
 		o.spot("not_found").reject("it without a lookup", "a lookup with it: not_found is about a look-up's answer")
 	}
@@ -82,6 +105,14 @@ func readReconcile(o *object, r *Reconcile) {
 	}
 	if r.NotFound == "" && hasLookup {
 		r.NotFound = NotFoundUnknown
+	}
+}
+
+func readReconcileBackoff(o *object, b *ReconcileBackoff) {
+	set(o, "initial", &b.Initial, duration(minWait))
+	set(o, "max", &b.Max, duration(minWait))
+	if b.Max < b.Initial && o.sound("initial", "max") {
+		o.spot("max").reject(b.Max.String(), "at least initial, "+b.Initial.String())
 	}
 }
 

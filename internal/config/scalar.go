@@ -186,16 +186,18 @@ func milli(lowest, highest int64) reader[int64] {
 
 // duration reads a Go duration such as "60s" of whole milliseconds, from lowest
 // to maxWait.
-func duration(lowest time.Duration) reader[time.Duration] {
+func duration(lowest time.Duration) reader[time.Duration] { return durationUpTo(lowest, maxWait) }
+
+func durationUpTo(lowest, highest time.Duration) reader[time.Duration] {
 	return func(n node) (time.Duration, bool) {
-		expected := fmt.Sprintf(`a duration in whole milliseconds with its unit, such as "60s", from %s to %s`, lowest, maxWait)
+		expected := fmt.Sprintf(`a duration in whole milliseconds with its unit, such as "60s", from %s to %s`, lowest, highest)
 		s, ok := rawText(n)
 		if !ok {
 			n.rejectValue(expected)
 			return 0, false
 		}
 		d, err := time.ParseDuration(s)
-		if err != nil || d < lowest || d > maxWait || d%time.Millisecond != 0 {
+		if err != nil || d < lowest || d > highest || d%time.Millisecond != 0 {
 			n.rejectValue(expected)
 			return 0, false
 		}
