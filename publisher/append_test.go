@@ -275,8 +275,8 @@ func TestSizeIsCheckedBeforeSending(t *testing.T) {
 		a := newAppender(t, nc, publisher.Options{Stream: name, SubjectPrefix: prefix, Mode: mode})
 		ctx := testContext(t)
 		header := len("NATS/1.0\r\n" + "Nats-Msg-Id: id\r\n" + "Ledger-Reply: r\r\n" + "\r\n")
-		fits := ledger.Message{Subject: "job.request", ID: "id", Data: bytes.Repeat([]byte("x"), natsserver.MaxPayloadBytes-header)}
-		over := ledger.Message{Subject: "job.request", ID: "no", Data: append(fits.Data[:len(fits.Data):len(fits.Data)], 'x')}
+		fits := ledger.Message{Subject: "attempt.complete.p", ID: "id", Data: bytes.Repeat([]byte("x"), natsserver.MaxPayloadBytes-header)}
+		over := ledger.Message{Subject: "attempt.complete.p", ID: "no", Data: append(fits.Data[:len(fits.Data):len(fits.Data)], 'x')}
 
 		var wg sync.WaitGroup
 		for i := range 20 { // the others must not suffer
@@ -388,8 +388,7 @@ func TestTooLargeIsTheClientLibrarysError(t *testing.T) {
 	t.Parallel()
 	_, name, prefix := testenv.Stream(t)
 	a := newAppender(t, testenv.NATS(t), publisher.Options{Stream: name, SubjectPrefix: prefix})
-	m := request("k")
-	m.Data = make([]byte, ledger.MaxPayloadBytes)
+	m := ledger.Message{Subject: "attempt.complete.p", ID: "k", Data: make([]byte, ledger.MaxPayloadBytes)}
 	_, err := a.Append(testContext(t), m, "")
 	require.ErrorIs(t, err, nats.ErrMaxPayload, "workers shorten what is too large by this")
 	require.ErrorIs(t, err, publisher.ErrNotAppended)

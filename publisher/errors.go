@@ -33,8 +33,8 @@ type AppendError struct {
 	Unconfirmed bool
 	// Unavailable says that the last try met no stream.
 	Unavailable bool
-	// Cause is the last error: a context's, a *ServerError, a *TooLargeError,
-	// ErrClosed, or the connection's.
+	// Cause is the last error: a context's, a *ServerError, a *TooLargeError, a
+	// *FullError, ErrClosed, or the connection's.
 	Cause error
 }
 
@@ -72,13 +72,21 @@ func (e *AppendError) Is(target error) bool {
 // Unwrap returns the cause.
 func (e *AppendError) Unwrap() error { return e.Cause }
 
-// A TooLargeError is an entry that the server would not take.
+// A TooLargeError is an entry that the server would not take, or a request whose
+// start it would not take.
 type TooLargeError struct {
-	Bytes int64 // of headers and body
-	Limit int64 // the server's max_payload
+	Bytes int64 // of headers and body; of a request's body alone if Reserve is set
+	Limit int64 // the server's max_payload, less Reserve
+	// Reserve is what is kept free of a request for what its start has besides
+	// the input, in bytes; 0: the message itself is too large.
+	Reserve int64
 }
 
 func (e *TooLargeError) Error() string {
+	if e.Reserve > 0 {
+		return fmt.Sprintf("the request has %d bytes; at most %d are taken (the server's max_payload less %d, which the attempt's start needs)",
+			e.Bytes, e.Limit, e.Reserve)
+	}
 	return fmt.Sprintf("the message has %d bytes with its headers; the server takes at most %d (max_payload)", e.Bytes, e.Limit)
 }
 
@@ -88,8 +96,10 @@ func (e *TooLargeError) Is(target error) bool { return target == nats.ErrMaxPayl
 
 // Error codes of the JetStream API that decide what is known of an entry.
 const (
+	codeAccountFull       = 10002
 	codeNotAvailable      = 10008
-	codeNoResources       = 10023
+	codeNoResources       = 10023 // of the server: its storage limit is reached
+	codeStorageFull       = 10047
 	codeNotEnabled        = 10076
 	codeStoreFailed       = 10077 // the stream is full; other failed writes are not answered
 	codeStreamOffline     = 10118
@@ -114,6 +124,18 @@ type ServerError struct {
 
 func (e *ServerError) Error() string {
 	return fmt.Sprintf("the server refused it: %s (%d)", e.Description, e.Code)
+}
+
+// Is makes errors.Is answer for ErrFull.
+func (e *ServerError) Is(target error) bool {
+	if target != ErrFull {
+		return false
+	}
+	switch e.Code {
+	case codeStoreFailed, codeAccountFull, codeNoResources, codeStorageFull:
+		return true
+	}
+	return false
 }
 
 // passing reports whether the same publish may be taken a little later.

@@ -233,7 +233,7 @@ func problemStatus(status int, name string) int {
 	switch {
 	case name == "idempotency-conflict":
 		return exitConflict
-	case name == "unknown-kind", name == "unknown-provider":
+	case name == "unknown-kind", name == "unknown-provider", name == "stream-full":
 		return exitRefused
 	case status == http.StatusBadRequest:
 		return exitUsage

@@ -49,6 +49,9 @@ type Options struct {
 	SyncAlways bool
 	// MaxStoreBytes bounds JetStream's files; 0: DefaultMaxStoreBytes.
 	MaxStoreBytes int64
+	// MaxPayload is the largest message, headers included; 0: MaxPayloadBytes.
+	// A ledger's projector refuses a server that takes less.
+	MaxPayload int32
 	// ConfigFile is a NATS configuration to start from, for accounts and
 	// permissions; the other members override what it says. "": none.
 	ConfigFile string
@@ -124,7 +127,7 @@ func (o Options) serverOptions() (*server.Options, error) {
 	opts.HTTPHost = host
 	opts.HTTPPort = o.MonitorPort
 	opts.NoSigs = true // the program's own handler stops the server
-	opts.MaxPayload = MaxPayloadBytes
+	opts.MaxPayload = orDefault(o.MaxPayload, MaxPayloadBytes)
 	opts.JetStream = true
 	opts.DisableJetStreamBanner = true
 	opts.StoreDir = o.Dir

@@ -34,6 +34,12 @@ func (a *API) decide(ctx context.Context, job uuid.UUID, m ledger.Message, recal
 	defer cancel()
 	answer, err := a.opts.Decider.Decide(ctx, m)
 	var before *publisher.DuplicateAppendError
+	if errors.Is(err, publisher.ErrFull) && recall != nil {
+		// What the tables know already needs no room in the stream.
+		if answer, known, recallErr := recall(ctx, 0); known && recallErr == nil {
+			return answer, nil
+		}
+	}
 	if errors.As(err, &before) {
 		if recall != nil {
 			answer, known, err := recall(ctx, before.Seq)
@@ -60,6 +66,8 @@ func appendFault(job uuid.UUID, err error) error {
 		return &undecided{job, none.Seq}
 	case errors.As(err, &size):
 		return tooLarge("%v", size).job(job)
+	case errors.Is(err, publisher.ErrFull) && errors.Is(err, publisher.ErrNotAppended):
+		return streamFull(err).job(job)
 	case errors.Is(err, publisher.ErrUnconfirmed):
 		return problem(http.StatusServiceUnavailable, "append-unconfirmed",
 			"the request may be stored, and no answer came; repeat it as it is, with the same key, to know").job(job)
@@ -68,6 +76,21 @@ func appendFault(job uuid.UUID, err error) error {
 			"the request is not stored, because the ledger's stream did not take it; repeat it later").job(job)
 	}
 	return err
+}
+
+// fullRetryAfter is what callers are asked to wait when the stream is full, in
+// seconds: a person has to make room.
+const fullRetryAfter = 30
+
+// streamFull says that nothing was stored because there is no room for it.
+func streamFull(err error) *Problem {
+	detail := "its server has no room left, and an operator must give it more"
+	var full *publisher.FullError
+	if errors.As(err, &full) {
+		detail = full.Error()
+	}
+	return problem(http.StatusServiceUnavailable, "stream-full", "the request is not stored: %s; repeat it later", detail).
+		header("Retry-After", strconv.Itoa(fullRetryAfter))
 }
 
 // rejected makes the problem of an answer that is not accepted or duplicate,

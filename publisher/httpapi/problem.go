@@ -3,7 +3,9 @@ package httpapi
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
@@ -93,21 +95,38 @@ func (a *API) write(w http.ResponseWriter, p *Problem) {
 	if p.JobID != "" {
 		w.Header().Set(JobHeader, p.JobID)
 	}
-	if p.Status == http.StatusServiceUnavailable {
+	if p.Status == http.StatusServiceUnavailable && w.Header().Get("Retry-After") == "" {
 		w.Header().Set("Retry-After", strconv.Itoa(retryAfter))
 	}
 	a.send(w, p.Status, "application/problem+json", p)
+}
+
+// allHeaders returns the headers of the answer, besides its type.
+func (p *Problem) allHeaders() [][2]string {
+	list := slices.Clone(p.headers)
+	if p.JobID != "" {
+		list = append(list, [2]string{JobHeader, p.JobID})
+	}
+	if p.Status == http.StatusServiceUnavailable {
+		list = append(list, [2]string{"Retry-After", strconv.Itoa(retryAfter)})
+	}
+	return list
 }
 
 // send writes a JSON answer. A client that is gone is its own business.
 func (a *API) send(w http.ResponseWriter, status int, contentType string, v any) {
 	w.Header().Set("Content-Type", contentType)
 	w.WriteHeader(status)
-	enc := json.NewEncoder(w)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(v); err != nil {
+	if err := encodeJSON(w, v); err != nil {
 		a.log.Debug("an answer could not be written", "request_id", w.Header().Get(RequestIDHeader), "error", err)
 	}
+}
+
+// encodeJSON leaves <, > and & as they are: nobody reads it as HTML.
+func encodeJSON(w io.Writer, v any) error {
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	return enc.Encode(v)
 }
 
 func (a *API) sendJSON(w http.ResponseWriter, status int, v any) {

@@ -263,3 +263,23 @@ func TestInputAgainstTheSchema(t *testing.T) {
 	require.Len(t, a.body["errors"], 1)
 	w.submit("k", simple).do().is(http.StatusCreated)
 }
+
+func TestAFullStream(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.submit("before", simple).do().is(http.StatusCreated)
+	full := &publisher.FullError{What: "the stream LEDGER", Bytes: 95, Limit: 100}
+	for _, cause := range []error{full, &publisher.ServerError{Code: 10077, Description: "maximum bytes exceeded"}} {
+		w.fault = &publisher.AppendError{Subject: "job.request", Cause: cause}
+		a := w.submit("new", simple).do().is(http.StatusServiceUnavailable, "stream-full")
+		require.Equal(t, "30", a.header.Get("Retry-After"))
+		require.Contains(t, a.body["detail"], "operator")
+
+		// What is in the tables already is found without room in the stream.
+		a = w.submit("before", simple).do().is(http.StatusOK)
+		require.Equal(t, "true", a.header.Get("Idempotent-Replayed"))
+		w.submit("before", `{"kind":"echo","input":"other"}`).do().is(http.StatusConflict, "idempotency-conflict")
+	}
+	w.fault = &publisher.AppendError{Subject: "job.request", Unconfirmed: true, Cause: &publisher.ServerError{Code: 10023}}
+	w.submit("new", simple).do().is(http.StatusServiceUnavailable, "append-unconfirmed")
+}
