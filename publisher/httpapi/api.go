@@ -149,14 +149,24 @@ func (a *API) known(serve func(w http.ResponseWriter, r *http.Request, who Princ
 		if room == 0 { // reads never wait behind uploads
 			return serve(w, r, who)
 		}
-		ctx, cancel := context.WithTimeout(r.Context(), admitWait)
-		defer cancel()
-		if err := a.bodies.Acquire(ctx, room); err != nil {
-			return problem(http.StatusServiceUnavailable, "overloaded", "too many requests are being served; nothing was done, repeat it later")
+		release, err := a.admit(r.Context(), room)
+		if err != nil {
+			return err
 		}
-		defer a.bodies.Release(room)
+		defer release()
 		return serve(w, r, who)
 	}
+}
+
+// admit waits a little until there is room for a body of that many bytes, which
+// the caller gives back.
+func (a *API) admit(ctx context.Context, room int64) (release func(), err error) {
+	ctx, cancel := context.WithTimeout(ctx, admitWait)
+	defer cancel()
+	if err := a.bodies.Acquire(ctx, room); err != nil {
+		return nil, problem(http.StatusServiceUnavailable, "overloaded", "too many requests are being served; nothing was done, repeat it later")
+	}
+	return func() { a.bodies.Release(room) }, nil
 }
 
 // RequestIDHeader names the request in answers and logs. A caller's own is

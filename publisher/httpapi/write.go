@@ -267,6 +267,10 @@ func readFields(w http.ResponseWriter, r *http.Request, allowed ...string) ([]fi
 	if err != nil {
 		return nil, err
 	}
+	return bodyFields(body, allowed...)
+}
+
+func bodyFields(body []byte, allowed ...string) ([]field, error) {
 	if len(bytes.TrimSpace(body)) == 0 {
 		return nil, nil
 	}
@@ -274,10 +278,17 @@ func readFields(w http.ResponseWriter, r *http.Request, allowed ...string) ([]fi
 }
 
 func jobID(r *http.Request) (uuid.UUID, error) {
-	text := r.PathValue("id")
+	id, err := parseJobID(r.PathValue("id"))
+	if err != nil {
+		return uuid.UUID{}, badRequest("bad-request", "%v", err)
+	}
+	return id, nil
+}
+
+func parseJobID(text string) (uuid.UUID, error) {
 	id, err := uuid.Parse(text)
 	if err != nil || len(text) != len(id.String()) {
-		return uuid.UUID{}, badRequest("bad-request", "%s is not a job's id; expected a UUID of 36 characters", ledger.Quote(text))
+		return uuid.UUID{}, fmt.Errorf("%s is not a job's id; expected a UUID of 36 characters", ledger.Quote(text))
 	}
 	return id, nil
 }
