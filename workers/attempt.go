@@ -27,6 +27,9 @@ type attempt struct {
 	start    *ledger.Start
 	startSeq uint64
 
+	traceparent string         // of the attempt's span, or what the start came with
+	ended       ledger.Outcome // how it was recorded; "" before, and for ever if it was not claimed
+
 	claim   string
 	claimed stamp         // before the claim was first published
 	timeout time.Duration // from the claim on, by the decision
@@ -57,7 +60,9 @@ func (w *Worker) handle(ctx context.Context, msg jetstream.Msg) {
 		return
 	}
 	w.hold(a)
+	end := a.begin(ctx)
 	a.carryOut(ctx)
+	end()
 	if a.stray {
 		<-w.strays
 	} else {
@@ -112,11 +117,15 @@ const (
 	undecided                // nobody said; the error says why
 )
 
+func (v verdict) String() string { return [...]string{"won", "lost", "undecided"}[v] }
+
 // claimIt claims the attempt and waits for the decision. The claim is repeated,
 // as long as the attempt could still be begun, while there is none. The same
 // claim is answered "duplicate" if it was accepted before: it is ours because
 // nobody else has its id.
-func (a *attempt) claimIt(ctx context.Context) (verdict, error) {
+func (a *attempt) claimIt(ctx context.Context) (v verdict, err error) {
+	ctx, _, end := a.span(ctx, SpanClaim)
+	defer func() { end(v.String()) }()
 	var random [claimBytes]byte
 	rand.Read(random[:]) // never fails
 	a.claim = hex.EncodeToString(random[:])
@@ -200,6 +209,8 @@ func (a *attempt) run() {
 // call makes the one call. A panic is an error like any other: nothing is known
 // of what came before it.
 func (a *attempt) call(deadline time.Time) (result Result, err error) {
+	ctx, traceparent, end := a.span(a.ctx, SpanCall)
+	defer func() { end(outcomeOf(err)) }() // after a panic has become an error
 	defer func() {
 		if r := recover(); r != nil {
 			a.w.log.Error("the provider panicked", "job", a.start.Job, "attempt", a.start.Attempt, "panic", r, "stack", string(debug.Stack()))
@@ -210,9 +221,9 @@ func (a *attempt) call(deadline time.Time) (result Result, err error) {
 	if a.w.o.KeyPerAttempt {
 		key += "/" + strconv.Itoa(a.start.Attempt)
 	}
-	return a.w.o.Impl.Call(a.ctx, Call{
+	return a.w.o.Impl.Call(ctx, Call{
 		JobID: a.start.Job, Attempt: a.start.Attempt, Kind: a.start.Kind, Input: a.start.Input,
-		IdempotencyKey: key, Traceparent: a.msg.Headers().Get("traceparent"), Deadline: deadline,
+		IdempotencyKey: key, Traceparent: traceparent, Deadline: deadline,
 	})
 }
 

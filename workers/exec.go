@@ -33,8 +33,8 @@ type ExecOptions struct {
 }
 
 // Exec is a provider that runs a program: the attempt as JSON on its standard
-// input, the result as JSON on its standard output, JOBLEDGER_JOB_ID and
-// JOBLEDGER_ATTEMPT in its environment.
+// input, the result as JSON on its standard output, JOBLEDGER_JOB_ID,
+// JOBLEDGER_ATTEMPT and, if there is a trace, TRACEPARENT in its environment.
 //
 // The program leads a process group of its own. The group is killed when the
 // attempt's context ends, and what is left of it when the program has ended:
@@ -56,7 +56,7 @@ func NewExec(o ExecOptions) (*Exec, error) {
 		switch {
 		case name == "" || strings.ContainsAny(name, "=\x00"):
 			return nil, fmt.Errorf("workers: ExecOptions.EnvPass has %q, which is no variable's name", name)
-		case name == "JOBLEDGER_JOB_ID" || name == "JOBLEDGER_ATTEMPT":
+		case name == "JOBLEDGER_JOB_ID" || name == "JOBLEDGER_ATTEMPT" || name == "TRACEPARENT":
 			return nil, fmt.Errorf("workers: ExecOptions.EnvPass has %s, which the provider sets itself", name)
 		}
 		if value, ok := os.LookupEnv(name); ok {
@@ -87,6 +87,9 @@ func (e *Exec) Call(ctx context.Context, c Call) (Result, error) {
 	p.cmd.Dir = e.options.Dir
 	p.cmd.Env = append(e.env[:len(e.env):len(e.env)],
 		"JOBLEDGER_JOB_ID="+c.JobID.String(), "JOBLEDGER_ATTEMPT="+strconv.Itoa(c.Attempt))
+	if c.Traceparent != "" && validHeaderValue(c.Traceparent) {
+		p.cmd.Env = append(p.cmd.Env, "TRACEPARENT="+c.Traceparent)
+	}
 	if err := p.cmd.Start(); err != nil {
 		return Result{}, startFailure(err)
 	}

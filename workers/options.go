@@ -69,6 +69,9 @@ type Options struct {
 	// with how it was recorded and the time since the claim. It must be quick
 	// and safe for concurrent use.
 	Ended func(kind string, outcome ledger.Outcome, took time.Duration)
+	// Tracer records spans; nil: none, and the provider gets the trace that the
+	// start came with.
+	Tracer Tracer
 }
 
 // check says which option is wrong.

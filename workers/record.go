@@ -45,6 +45,9 @@ func (a *attempt) giveBack() {
 func (a *attempt) complete(result Result, err error) bool {
 	c := a.completion(result, err)
 	stored := a.store(c)
+	a.ended = c.Outcome
+	a.w.log.Debug("an attempt ended here", "job", a.start.Job, "attempt", a.start.Attempt, "kind", a.start.Kind,
+		"outcome", c.Outcome, "class", c.Failure.Class, "recorded", stored)
 	if a.w.o.Ended != nil {
 		a.w.o.Ended(a.start.Kind, c.Outcome, a.w.clock.since(a.claimed))
 	}
@@ -107,13 +110,15 @@ func (a *attempt) usage(usage []byte) []byte {
 // store appends a completion until the stream has acknowledged it, and reports
 // whether it has. It gives up only when the process has to exit.
 func (a *attempt) store(c *ledger.Completion) bool {
+	records, _, end := a.span(a.w.records, SpanComplete)
+	defer func() { end(string(c.Outcome)) }()
 	m := c.Message()
 	if len(m.Data) > maxCompletionBytes {
 		m = shrink(c)
 	}
 	pauses := a.w.newBackoff()
 	for {
-		err := a.append(m)
+		err := a.append(records, m)
 		if err == nil {
 			return true
 		}
@@ -133,8 +138,8 @@ func (a *attempt) store(c *ledger.Completion) bool {
 	}
 }
 
-func (a *attempt) append(m ledger.Message) error {
-	ctx, cancel := context.WithTimeout(a.w.records, a.w.timing.appendTry)
+func (a *attempt) append(records context.Context, m ledger.Message) error {
+	ctx, cancel := context.WithTimeout(records, a.w.timing.appendTry)
 	defer cancel()
 	_, err := a.w.o.Ledger.Append(ctx, m)
 	return err

@@ -79,6 +79,9 @@ func New(o Options) (*Worker, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
+	if o.Tracer == nil {
+		o.Tracer = noTracer{}
+	}
 	w := &Worker{
 		o:       o,
 		log:     o.Log.With("provider", o.Provider),
@@ -92,6 +95,14 @@ func New(o Options) (*Worker, error) {
 	w.calls, w.cancelCalls = context.WithCancel(context.Background())
 	w.records, w.endRecords = context.WithCancel(context.Background())
 	return w, nil
+}
+
+// Calls returns how many calls to the provider are under way, including those
+// whose attempts were recorded without them.
+func (w *Worker) Calls() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.running)
 }
 
 // Run works until ctx ends, and can be called once. It first creates the
