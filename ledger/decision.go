@@ -46,6 +46,8 @@ const (
 	TooLarge             Reason = "too_large"
 	TooManyAttempts      Reason = "too_many_attempts"
 	Forbidden            Reason = "forbidden"
+	PausedProvider       Reason = "provider_paused"
+	ReplayNotAllowed     Reason = "replay_not_allowed"
 	BadEntry             Reason = "bad_entry"
 	UnknownEntry         Reason = "unknown_entry"
 	UnsupportedVersion   Reason = "unsupported_version"

@@ -157,48 +157,6 @@ func decodeKind(e *Entry) error {
 	return err
 }
 
-func decodeProvider(e *Entry) error {
-	b := &ProviderDefinition{}
-	e.Body = b
-	var canonical []byte
-	err := body(e, func(name string, r *reader) bool {
-		switch name {
-		case "name":
-			b.Name = r.named()
-		case "type":
-			b.Type = r.named()
-		case "definition":
-			if r.peek() != '{' {
-				r.expect("an object")
-			}
-			b.Definition, canonical = r.document()
-		default:
-			return false
-		}
-		return true
-	})
-	b.Actor = e.Actor
-	if err != nil {
-		return err
-	}
-	b.digest = providerDigest(b.Type, canonical)
-	return required("name", b.Name != "", "type", b.Type != "", "definition", b.Definition != nil)
-}
-
-func providerDigest(kind string, canonical []byte) Digest {
-	return sha256.Sum256(append(append([]byte(kind), 0), canonical...))
-}
-
-// ProviderDigest returns the digest that the fold gives to a provider's
-// definition, which must be an accepted JSON document.
-func ProviderDigest(kind string, definition []byte) (Digest, error) {
-	canonical, err := Canonical(nil, definition)
-	if err != nil {
-		return Digest{}, err
-	}
-	return providerDigest(kind, canonical), nil
-}
-
 func decodeVerified(e *Entry) error {
 	b := &Verification{}
 	e.Body = b

@@ -71,6 +71,8 @@ func decodeClaim(e *Entry) error {
 			b.Worker = r.freeText()
 		case "start_seq":
 			b.StartSeq = r.seq()
+		case "replay":
+			b.Replay = r.bool()
 		default:
 			return false
 		}
@@ -262,11 +264,13 @@ func decodeResolution(e *Entry) error {
 		case "attempt":
 			b.Attempt = r.attempt()
 		case "as":
-			b.As = oneOf(r, OutcomeSucceeded, OutcomeFailed, OutcomeCancelled)
+			b.As = oneOf(r, OutcomeSucceeded, OutcomeFailed, OutcomeCancelled, OutcomeUnknown)
 		case "result":
 			b.Result = r.raw()
 		case "failure":
 			b.Failure, _ = r.failure()
+		case "worker":
+			b.Worker = r.freeText()
 		case "reason":
 			b.Reason = r.freeText()
 		default:
@@ -288,6 +292,10 @@ func decodeResolution(e *Entry) error {
 		return fault("/result", "it stands beside as: %s", b.As)
 	case b.As != OutcomeFailed && b.Failure != Failure{}:
 		return fault("/failure", "it stands beside as: %s", b.As)
+	case b.As == OutcomeUnknown && b.Worker == "":
+		return fault("/worker", "it is missing; only the loss of its worker makes an attempt unknown")
+	case b.As != OutcomeUnknown && b.Worker != "":
+		return fault("/worker", "it stands beside as: %s", b.As)
 	case len(b.Result) > MaxResultBytes:
 		return fault("/result", "%d bytes; at most %d are allowed", len(b.Result), MaxResultBytes)
 	}

@@ -16,17 +16,20 @@ type KindRow struct {
 	Digest Digest
 }
 
-// ProviderRow is a stored definition of a provider.
+// ProviderRow is a stored definition of a provider, or the same definition with
+// the brake on or off.
 type ProviderRow struct {
-	Seq        uint64
-	At         time.Time
-	Actor      string
-	Name, Type string
-	Definition []byte
-	Digest     Digest
+	Seq         uint64
+	At          time.Time // the entry's, but after that of every earlier provider and verification
+	Actor       string
+	Name, Type  string
+	Definition  []byte
+	Digest      Digest
+	Paused      bool
+	PauseReason string
 }
 
-// VerificationRow is a stored verification.
+// VerificationRow is a stored verification. Its time is as that of a ProviderRow.
 type VerificationRow struct {
 	Seq uint64
 	At  time.Time
@@ -42,6 +45,25 @@ type definitions struct {
 	kinds     map[string][]*KindRow // by name, in the order of the stream
 	providers map[string]*ProviderRow
 	proofs    map[proof]*VerificationRow // the latest of each
+	// changedAt is when a provider or a verification changed last.
+	changedAt time.Time
+}
+
+// change returns the time to note for a change of a provider or a verification:
+// that of its entry, but always after the change before, so that a job that
+// waits for a brake can tell by the time alone whether anything has changed.
+// The stream's clock may step back when its leader changes.
+func (d *definitions) change(at time.Time) time.Time {
+	if at.After(d.changedAt) {
+		return at
+	}
+	return d.changedAt.Add(time.Microsecond)
+}
+
+func (d *definitions) changed(at time.Time) {
+	if at.After(d.changedAt) {
+		d.changedAt = at
+	}
 }
 
 func newDefinitions() definitions {
@@ -103,11 +125,15 @@ func (s *State) LoadKind(row KindRow) {
 }
 
 // LoadProvider adds a stored definition, in the order of the stream.
-func (s *State) LoadProvider(row ProviderRow) { s.defs.providers[row.Name] = &row }
+func (s *State) LoadProvider(row ProviderRow) {
+	s.defs.providers[row.Name] = &row
+	s.defs.changed(row.At)
+}
 
 // LoadVerification adds a stored verification, in the order of the stream.
 func (s *State) LoadVerification(row VerificationRow) {
 	s.defs.proofs[proof{row.Provider, row.Kind, row.Contract}] = &row
+	s.defs.changed(row.At)
 }
 
 // Defined reports whether an entry that defines something is the one that did,
@@ -118,6 +144,9 @@ func (s *State) Defined(e *Entry) bool {
 	case *KindDefinition:
 		return s.defs.kind(b.Kind.Name, e.Seq) != nil
 	case *ProviderDefinition:
+		row := s.defs.providers[b.Name]
+		return row != nil && row.Seq >= e.Seq
+	case *ProviderBrake:
 		row := s.defs.providers[b.Name]
 		return row != nil && row.Seq >= e.Seq
 	case *Verification:
@@ -140,26 +169,12 @@ func (st *step) defineKind(b *KindDefinition) {
 	st.accept()
 }
 
-func (st *step) defineProvider(b *ProviderDefinition) {
-	if old := st.s.defs.providers[b.Name]; old != nil && old.Digest == b.digest {
-		st.duplicate()
-		return
-	}
-	row := ProviderRow{
-		Seq: st.e.Seq, At: st.e.At, Actor: b.Actor,
-		Name: b.Name, Type: b.Type, Definition: bytes.Clone(b.Definition), Digest: b.digest,
-	}
-	st.s.LoadProvider(row)
-	st.s.changes.Providers = append(st.s.changes.Providers, row)
-	st.accept()
-}
-
 func (st *step) verify(b *Verification) {
 	if st.s.defs.latest(b.Kind) == nil {
 		st.refuse(UnknownKind, "no kind %s is defined", Quote(b.Kind))
 		return
 	}
-	row := VerificationRow{Seq: st.e.Seq, At: st.e.At, Verification: *b}
+	row := VerificationRow{Seq: st.e.Seq, At: st.s.defs.change(st.e.At), Verification: *b}
 	row.Report = bytes.Clone(b.Report)
 	st.s.LoadVerification(row)
 	st.s.changes.Verifications = append(st.s.changes.Verifications, row)

@@ -77,81 +77,6 @@ func plain(kind EntryKind, token string, data []byte) Message {
 	return m
 }
 
-// A Rules entry sets the version of the fold's rules from here on.
-type Rules struct {
-	Rules int
-	Actor string
-}
-
-// Message implements Body.
-func (b *Rules) Message() Message {
-	o := envelope()
-	o.int("rules", int64(b.Rules))
-	o.optText("actor", b.Actor)
-	return plain(RulesSet, "", o.close())
-}
-
-// A KindDefinition entry defines, or defines anew, a kind of work.
-type KindDefinition struct {
-	Kind  Kind
-	Actor string
-}
-
-// Message implements Body.
-func (b *KindDefinition) Message() Message {
-	o := envelope()
-	o.raw("kind", b.Kind.AppendJSON(nil))
-	o.optText("actor", b.Actor)
-	return plain(KindDefine, "", o.close())
-}
-
-// A ProviderDefinition entry records what a provider means: its settings
-// without secrets, as JSON. Its digest is what verifications refer to.
-type ProviderDefinition struct {
-	Name       string
-	Type       string
-	Definition []byte // a JSON object
-	Actor      string
-	digest     Digest
-}
-
-// Message implements Body.
-func (b *ProviderDefinition) Message() Message {
-	o := envelope()
-	o.text("name", b.Name)
-	o.text("type", b.Type)
-	o.raw("definition", b.Definition)
-	o.optText("actor", b.Actor)
-	return plain(ProviderDefine, "", o.close())
-}
-
-// A Verification entry says that a provider's definition passed or failed a
-// kind's contract.
-type Verification struct {
-	Provider       string
-	Kind           string
-	Contract       string // the contract's digest as the kind names it; "" for a kind without one
-	ProviderDigest string // hex, of the provider's definition; "" for one that was never defined
-	Passed         bool
-	Report         []byte // JSON, may be nil
-	ExpiresAt      time.Time
-	Actor          string
-}
-
-// Message implements Body.
-func (b *Verification) Message() Message {
-	o := envelope()
-	o.text("provider", b.Provider)
-	o.text("kind", b.Kind)
-	o.optText("contract", b.Contract)
-	o.optText("provider_digest", b.ProviderDigest)
-	o.bool("passed", b.Passed)
-	o.optRaw("report", b.Report)
-	o.time("expires_at", b.ExpiresAt)
-	o.optText("actor", b.Actor)
-	return message(ProviderVerified, "", uuid.UUID{}, 0, o.close())
-}
-
 // A Request asks for a job.
 type Request struct {
 	Owner, Key string
@@ -208,7 +133,7 @@ type AttemptAsk struct {
 	Owner    string // set where a producer speaks: the job must be its own
 	Key      string // the wish's own idempotency key, per job
 	Provider string // "": the provider of the latest attempt
-	Force    bool   // start on an unverified provider; operators only (no Owner)
+	Force    bool   // start on an unverified or paused provider; operators only (no Owner)
 	Actor    string
 }
 
@@ -254,7 +179,9 @@ func (b *Start) Message() Message {
 	return message(AttemptStart, b.Provider, b.Job, b.Attempt, o.close())
 }
 
-// A Claim says that a worker is about to call the provider.
+// A Claim says that a worker is about to call the provider: for the first time,
+// or with Replay again, because nobody knows how the first time ended and the
+// provider promises to recognise the repetition.
 type Claim struct {
 	Job        uuid.UUID
 	Attempt    int
@@ -263,6 +190,7 @@ type Claim struct {
 	Claim      string // random, new for each delivery of the start
 	Worker     string
 	StartSeq   uint64 // sequence of the start that was delivered
+	Replay     bool
 }
 
 // Message implements Body.
@@ -274,6 +202,7 @@ func (b *Claim) Message() Message {
 	o.text("claim", b.Claim)
 	o.optText("worker", b.Worker)
 	o.uint("start_seq", b.StartSeq)
+	o.optBool("replay", b.Replay)
 	return plain(AttemptClaim, b.Provider, o.close())
 }
 
@@ -316,9 +245,10 @@ func (b *Completion) Message() Message {
 type Resolution struct {
 	Job     uuid.UUID
 	Attempt int
-	As      Outcome // succeeded, failed or cancelled
+	As      Outcome // succeeded, failed or cancelled; unknown if the worker is lost
 	Result  []byte  // one accepted JSON value; required with succeeded
 	Failure Failure // optional with failed
+	Worker  string  // with unknown only, and required there: who was lost
 	Reason  string  // required: why whoever resolves believes it
 	Actor   string
 }
@@ -331,6 +261,7 @@ func (b *Resolution) Message() Message {
 	o.text("as", string(b.As))
 	o.optRaw("result", b.Result)
 	b.Failure.appendMember(o)
+	o.optText("worker", b.Worker)
 	o.text("reason", b.Reason)
 	o.optText("actor", b.Actor)
 	return message(AttemptResolve, "", b.Job, b.Attempt, o.close())

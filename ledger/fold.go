@@ -91,6 +91,8 @@ func (st *step) dispatch() error {
 		st.defineKind(b)
 	case *ProviderDefinition:
 		st.defineProvider(b)
+	case *ProviderBrake:
+		st.brake(b)
 	case *Verification:
 		st.verify(b)
 	case *Request:
@@ -144,6 +146,8 @@ func (st *step) reject(d Decision, reason Reason, format string, args ...any) {
 		if st.job == nil {
 			r.Owner = b.Owner
 		}
+	case *ProviderBrake:
+		r.Provider = b.Name
 	case *Verification:
 		r.Kind, r.Provider = b.Kind, b.Provider
 	}
@@ -204,7 +208,13 @@ func (st *step) schedule(b *Request) {
 		j.StateReason, j.DueAt = Scheduled, j.RunAt
 		return
 	}
-	st.start(jobAccepted, firstChoice(j, st.kind), Initial)
+	p := st.plan()
+	if st.s.defs.paused(p.provider) {
+		st.s.moveJob(j, jobScheduled)
+		j.StateReason, j.DueAt = ProviderPaused, st.s.defs.changedAt
+		return
+	}
+	st.start(jobAccepted, p.provider, p.reason)
 }
 
 // start adds an attempt and asks for its start.

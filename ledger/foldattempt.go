@@ -30,7 +30,9 @@ func (st *step) ask(b *AttemptAsk) {
 		st.refuse(AttemptInFlight, "attempt %d on provider %s is %s; what becomes of it must be known first",
 			busy.Number, busy.Provider, busy.State)
 	case b.Force && b.Owner != "":
-		st.refuse(Forbidden, "only an operator may force a start on an unverified provider")
+		st.refuse(Forbidden, "only an operator may force a start on an unverified or paused provider")
+	case !b.Force && st.s.defs.paused(provider):
+		st.refuse(PausedProvider, "provider %s is paused", provider)
 	case !b.Force && !st.mayStart(provider):
 		st.refuse(ProviderNotVerified, "provider %s has no current verification for kind %s", provider, j.Kind)
 	case len(j.Attempts) >= MaxAttemptsPerJob:
@@ -124,6 +126,8 @@ func (st *step) claim(b *Claim) {
 	case a.ClaimHash == hash && a.State.InFlight():
 		st.duplicate()
 		st.out.Answer.TimeoutMS = st.kind.AttemptTimeoutMS
+	case b.Replay:
+		st.replay(a, b, hash)
 	case a.State == AttemptRunning || a.State == AttemptUnknown:
 		st.refuse(AlreadyClaimed, "attempt %d was claimed before and is %s", a.Number, a.State)
 	case a.State != AttemptStarting:
@@ -133,14 +137,20 @@ func (st *step) claim(b *Claim) {
 	case !a.StartBy.IsZero() && !st.e.At.Before(a.StartBy):
 		st.refuse(StartDeadlinePassed, "attempt %d had to be claimed before %s", a.Number, a.StartBy.Format(time.RFC3339Nano))
 	default:
-		st.accept()
-		st.touchAttempt(a)
-		st.s.moveAttempt(a, attemptClaimed)
-		a.Worker, a.ClaimHash, a.StartSeq, a.StartedAt = b.Worker, hash, b.StartSeq, st.e.At
-		a.Deadline = st.e.At.Add(milliseconds(st.kind.AttemptTimeoutMS))
-		a.DueAt = a.Deadline
-		st.out.Answer.TimeoutMS = st.kind.AttemptTimeoutMS
+		a.StartSeq, a.StartedAt = b.StartSeq, st.e.At
+		st.give(a, b.Worker, hash, attemptClaimed)
 	}
+}
+
+// give lets a worker have an attempt, for as long as the kind allows.
+func (st *step) give(a *Attempt, worker string, claim Digest, event attemptEvent) {
+	st.accept()
+	st.touchAttempt(a)
+	st.s.moveAttempt(a, event)
+	a.Worker, a.ClaimHash = worker, claim
+	a.Deadline = st.e.At.Add(milliseconds(st.kind.AttemptTimeoutMS))
+	a.DueAt = a.Deadline
+	st.out.Answer.TimeoutMS = st.kind.AttemptTimeoutMS
 }
 
 // complete takes a worker's word about the attempt that it claimed.
@@ -173,7 +183,7 @@ func (st *step) lateReason() Reason {
 
 // settle ends a running or unknown attempt as its worker says.
 func (st *step) settle(a *Attempt, b *Completion) {
-	if b.Outcome == OutcomeUnknown {
+	if b.Outcome == OutcomeUnknown || a.Replays > 0 && b.saysNothingOfBefore() {
 		st.ambiguous(a, b)
 		return
 	}
@@ -270,6 +280,10 @@ func (st *step) beaten(a *Attempt) Reason {
 func (st *step) resolve(b *Resolution) {
 	a := st.attempt(b.Attempt, "")
 	if a == nil {
+		return
+	}
+	if b.As == OutcomeUnknown {
+		st.workerLost(a, b)
 		return
 	}
 	digest := b.digest()

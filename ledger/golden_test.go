@@ -87,6 +87,8 @@ func goldenBodies() map[string]Body {
 			Name: "fallback", Type: "openai", Actor: "operator:alice",
 			Definition: []byte(`{"base_url":"http://127.0.0.1:9001/v1","model":"small","temperature":0.0}`),
 		},
+		"provider.define.resume":    &ProviderBrake{Name: "fallback"},
+		"provider.define.pause":     &ProviderBrake{Name: "fallback", Paused: true, Reason: "bad answers", Actor: "operator:alice"},
 		"provider.verified.minimal": &Verification{Provider: "fallback", Kind: "summarize", ExpiresAt: goldenTime},
 		"provider.verified.full": &Verification{
 			Provider: "fallback", Kind: "summarize", Contract: "sha256:0011", ProviderDigest: strings.Repeat("0a", 32),
@@ -111,6 +113,9 @@ func goldenBodies() map[string]Body {
 		"attempt.claim.minimal": &Claim{Job: goldenJob, Attempt: 1, JobVersion: 1, Provider: "primary", Claim: claim, StartSeq: 42},
 		"attempt.claim.full": &Claim{
 			Job: goldenJob, Attempt: 12, JobVersion: 3, Provider: "primary", Claim: claim, Worker: "host-1/4711", StartSeq: 42,
+		},
+		"attempt.claim.replay": &Claim{
+			Job: goldenJob, Attempt: 2, JobVersion: 1, Provider: "primary", Claim: claim, Worker: "reconciler-1", StartSeq: 42, Replay: true,
 		},
 		"attempt.complete.succeeded": &Completion{
 			Job: goldenJob, Attempt: 1, JobVersion: 1, Provider: "primary", Claim: claim, Outcome: OutcomeSucceeded,
@@ -142,6 +147,9 @@ func goldenBodies() map[string]Body {
 		"attempt.resolve.failed": &Resolution{Job: goldenJob, Attempt: 1, As: OutcomeFailed, Reason: "never arrived"},
 		"attempt.resolve.failed-full": &Resolution{
 			Job: goldenJob, Attempt: 1, As: OutcomeFailed, Failure: failure, Reason: "lookup", Actor: "reconciler",
+		},
+		"attempt.resolve.worker-lost": &Resolution{
+			Job: goldenJob, Attempt: 2, As: OutcomeUnknown, Worker: "host-1/4711", Reason: "silent for 10s", Actor: "presence",
 		},
 		"attempt.resolve.cancelled": &Resolution{Job: goldenJob, Attempt: 2, As: OutcomeCancelled, Reason: "give it up"},
 		"clock.due.job":             &Due{Job: goldenJob, Due: goldenTime},

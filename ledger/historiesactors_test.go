@@ -67,6 +67,9 @@ func (w *world) work() error {
 	if late, b := w.straggler(); b != nil && w.percent(40) {
 		return w.say(w.completion(late, b))
 	}
+	if a.end == "" && a.lost && w.percent(25) || w.percent(3) {
+		return w.say(w.replay(id, a))
+	}
 	if a.claim == "" && w.percent(95) || w.percent(6) {
 		return w.say(w.claim(id, a))
 	}
@@ -99,6 +102,13 @@ func (w *world) claim(id uuid.UUID, a *twinAttempt) *ledger.Claim {
 			b.Claim = a.claim
 		}
 	}
+	return b
+}
+
+// replay is a reconciler's claim on an attempt of which the end is not known.
+func (w *world) replay(id uuid.UUID, a *twinAttempt) *ledger.Claim {
+	b := w.claim(id, a)
+	b.Replay, b.StartSeq, b.Worker = true, max(a.startSeq, 1), one(w.dice, "rec", "w1")
 	return b
 }
 
@@ -185,7 +195,25 @@ func (w *world) clock() error {
 	return w.say(&ledger.Due{Job: id, Attempt: attempt, Due: at})
 }
 
+// lost says that a worker is gone, mostly the one that holds the attempt.
+func (w *world) lost() error {
+	id, _, a := w.attempt()
+	b := &ledger.Resolution{
+		Job: id, Attempt: 1, As: ledger.OutcomeUnknown, Worker: "w1", Reason: "silent for 5s", Actor: "presence",
+	}
+	if a != nil {
+		b.Attempt = a.number
+		if a.worker != "" && w.percent(85) {
+			b.Worker = a.worker
+		}
+	}
+	return w.say(b)
+}
+
 func (w *world) resolve() error {
+	if w.percent(30) {
+		return w.lost()
+	}
 	id, j, a := w.attempt()
 	if j != nil && w.percent(60) {
 		for _, b := range j.attempts {
@@ -250,7 +278,11 @@ func (w *world) cancel() error {
 
 // redefine changes a definition in the middle of things, or says one again.
 func (w *world) redefine() error {
-	switch w.n(6) {
+	switch w.n(8) {
+	case 6:
+		return w.say(&ledger.ProviderBrake{Name: one(w.dice, worldProvider...), Paused: true, Reason: one(w.dice, "", "slow"), Actor: "op"})
+	case 7:
+		return w.say(&ledger.ProviderBrake{Name: one(w.dice, worldProvider...), Actor: "op"})
 	case 0:
 		return w.say(&ledger.Rules{Rules: 1})
 	case 1:

@@ -98,6 +98,35 @@ func TestCraftedFences(t *testing.T) {
 	}
 }
 
+// TestCraftedReplays holds what forbids a replay alone: the fence of an attempt
+// whose job has gone on, and the bound (I4).
+func TestCraftedReplays(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		change func(*ledger.Job)
+		reason ledger.Reason
+	}{
+		"nothing":   {func(*ledger.Job) {}, ""},
+		"the fence": {func(j *ledger.Job) { j.Version = 2 }, ledger.Fenced},
+		"the bound": {func(j *ledger.Job) { j.Attempts[0].Replays = ledger.MaxReplays }, ledger.ReplayNotAllowed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newCraft(t, func(j *ledger.Job) {
+				j.State, j.Attempts[0].State = ledger.JobUnknown, ledger.AttemptUnknown
+				test.change(j)
+			})
+			c.state.LoadProvider(ledger.ProviderRow{Name: "p1", Definition: []byte(`{"reconcile":{"replay":true}}`)})
+			v := c.fold(t, &ledger.Claim{
+				Job: c.job.ID, Attempt: 1, JobVersion: 1, Provider: "p1", Claim: "another-claim-of-it", StartSeq: 2, Replay: true,
+			})
+			if v.Answer.Reason != test.reason {
+				t.Errorf("answered %+v; expected the reason %q", v.Answer, test.reason)
+			}
+		})
+	}
+}
+
 // TestCraftedRules: rules only go forward, and newer ones than this binary's
 // stop it (I12).
 func TestCraftedRules(t *testing.T) {

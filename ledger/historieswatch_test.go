@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/google/uuid"
 
@@ -16,6 +17,8 @@ import (
 type watch struct {
 	kinds     map[uint64]ledger.Kind // by the sequence that defined them
 	providers map[string]string
+	promises  map[string]bool // by provider: it may be asked the same again
+	paused    map[string]bool
 	proofs    map[[3]string]*ledger.Verification
 	jobs      map[uuid.UUID]rows
 	ids       map[[2]string]uuid.UUID
@@ -24,7 +27,7 @@ type watch struct {
 
 func newWatch() *watch {
 	return &watch{
-		kinds: map[uint64]ledger.Kind{}, providers: map[string]string{}, proofs: map[[3]string]*ledger.Verification{},
+		kinds: map[uint64]ledger.Kind{}, providers: map[string]string{}, promises: map[string]bool{}, paused: map[string]bool{}, proofs: map[[3]string]*ledger.Verification{},
 		jobs: map[uuid.UUID]rows{}, ids: map[[2]string]uuid.UUID{}, started: map[uuid.UUID]int{},
 	}
 }
@@ -59,6 +62,9 @@ func (w *watch) define(e *ledger.Entry, d ledger.Decision) {
 	case *ledger.ProviderDefinition:
 		digest, _ := ledger.ProviderDigest(b.Type, b.Definition)
 		w.providers[b.Name] = digest.String()
+		w.promises[b.Name] = strings.Contains(string(b.Definition), `"replay":true`)
+	case *ledger.ProviderBrake:
+		w.paused[b.Name] = b.Paused
 	case *ledger.Verification:
 		w.proofs[[3]string{b.Provider, b.Kind, b.Contract}] = b
 	}

@@ -25,7 +25,9 @@ func (w *watch) attemptHistories(e *ledger.Entry, _ ledger.Verdict, before, afte
 			continue
 		}
 		was := before.attempts[i]
+		again := w.replays(e, was, a)
 		switch {
+		case again:
 		case !inFlight(was.state) && a != was:
 			return fmt.Errorf("I9: attempt %d has ended and changed: %+v, was %+v", a.number, a, was)
 		case a.provider != was.provider || a.why != was.why || a.version != was.version || a.asked != was.asked ||
@@ -37,11 +39,25 @@ func (w *watch) attemptHistories(e *ledger.Entry, _ ledger.Verdict, before, afte
 			return fmt.Errorf("%s claimed the attempt %+v", e.Kind, was)
 		case was.state == ledger.AttemptUnknown && (a.state == ledger.AttemptStarting || a.state == ledger.AttemptRunning):
 			return fmt.Errorf("attempt %d went from unknown to %s", a.number, a.state)
-		case was.lost != 0 && a.lost != was.lost:
+		case was.lost != 0 && a.lost != was.lost && a.replays == 0:
 			return fmt.Errorf("attempt %d is unknown since %d, was %d", a.number, a.lost, was.lost)
 		}
 	}
 	return nil
+}
+
+// replays reports whether the entry claimed an unknown attempt again, as only a
+// provider's promise allows (I4).
+func (w *watch) replays(e *ledger.Entry, was, a attemptCells) bool {
+	b, ok := e.Body.(*ledger.Claim)
+	allowed := ok && b.Replay && b.Attempt == a.number && was.provider == e.Token && w.promises[was.provider] &&
+		!w.paused[was.provider] && was.state == ledger.AttemptUnknown && a.state == ledger.AttemptRunning
+	if !allowed || a.replays != was.replays+1 || a.replays > ledger.MaxReplays || a.claimHash == was.claimHash {
+		return false
+	}
+	was.state, was.claimHash, was.worker, was.deadline, was.due = a.state, a.claimHash, a.worker, a.deadline, a.due
+	was.replays, was.failure = a.replays, a.failure
+	return was == a
 }
 
 // onlyExplicitFailures is I6.
@@ -62,7 +78,7 @@ func (w *watch) onlyExplicitFailures(e *ledger.Entry, _ ledger.Verdict, before, 
 		case *ledger.Completion:
 			allowed = completionAllows(b, was, a)
 		case *ledger.Resolution:
-			allowed = resolutionAllows(b, a)
+			allowed = resolutionAllows(b, was, a)
 		case *ledger.Cancel:
 			allowed = a.state == ledger.AttemptCancelled && was.state == ledger.AttemptStarting
 		}
@@ -82,18 +98,18 @@ func completionAllows(b *ledger.Completion, was, a attemptCells) bool {
 	}
 	switch a.state {
 	case ledger.AttemptFailed:
-		return b.Outcome == ledger.OutcomeFailed
+		return b.Outcome == ledger.OutcomeFailed && (a.replays == 0 || b.Failure.Executed)
 	case ledger.AttemptUnsent:
-		return b.Outcome == ledger.OutcomeUnsent
+		return b.Outcome == ledger.OutcomeUnsent && a.replays == 0
 	case ledger.AttemptUnknown:
-		return b.Outcome == ledger.OutcomeUnknown
+		return b.Outcome == ledger.OutcomeUnknown || a.replays > 0 && !b.Failure.Executed
 	case ledger.AttemptSucceeded, ledger.AttemptSuperseded:
 		return b.Outcome == ledger.OutcomeSucceeded
 	}
 	return false
 }
 
-func resolutionAllows(b *ledger.Resolution, a attemptCells) bool {
+func resolutionAllows(b *ledger.Resolution, was, a attemptCells) bool {
 	if b.Attempt != a.number {
 		return b.As == ledger.OutcomeSucceeded && a.state == ledger.AttemptCancelled
 	}
@@ -102,6 +118,8 @@ func resolutionAllows(b *ledger.Resolution, a attemptCells) bool {
 		return b.As == ledger.OutcomeFailed
 	case ledger.AttemptCancelled:
 		return b.As == ledger.OutcomeCancelled
+	case ledger.AttemptUnknown:
+		return b.As == ledger.OutcomeUnknown && was.state == ledger.AttemptRunning && was.worker == b.Worker
 	case ledger.AttemptSucceeded, ledger.AttemptSuperseded:
 		return b.As == ledger.OutcomeSucceeded
 	}
@@ -135,11 +153,12 @@ func (w *watch) startsProven(e *ledger.Entry, v ledger.Verdict, _, after rows) e
 		if first == "" {
 			first = kind.Providers[0]
 		}
-		if effect.Provider == first || w.proven(effect.Provider, &kind, e) {
-			continue
-		}
 		ask, ok := e.Body.(*ledger.AttemptAsk)
-		if !ok || !ask.Force || ask.Owner != "" {
+		forced := ok && ask.Force && ask.Owner == ""
+		if w.paused[effect.Provider] && !forced {
+			return fmt.Errorf("%s started attempt %d on %s, which is paused", e.Kind, effect.Attempt, effect.Provider)
+		}
+		if effect.Provider != first && !w.proven(effect.Provider, &kind, e) && !forced {
 			return fmt.Errorf("I14: %s started attempt %d on %s without proof", e.Kind, effect.Attempt, effect.Provider)
 		}
 	}
@@ -152,8 +171,8 @@ func (w *watch) proven(provider string, kind *ledger.Kind, e *ledger.Entry) bool
 }
 
 // rowsNoteTheirEntries wants the sequence of each entry that changed a row
-// there, once and in order, and no other. Only looking for a proof once more
-// leaves no sequence, or a row that waits for months would grow with every look.
+// there, once and in order, and no other. Only looking once more for a proof or
+// at a brake leaves no sequence, or a row that waits for months would grow with every look.
 func (w *watch) rowsNoteTheirEntries(e *ledger.Entry, _ ledger.Verdict, before, after rows) error {
 	noted := func(was, is []uint64, changed bool) bool {
 		if !changed {
@@ -162,7 +181,8 @@ func (w *watch) rowsNoteTheirEntries(e *ledger.Entry, _ ledger.Verdict, before, 
 		return len(is) == len(was)+1 && is[len(is)-1] == e.Seq && (len(was) == 0 || was[len(was)-1] < e.Seq)
 	}
 	changed := before.job != after.job
-	if look := before.job; look.reason == ledger.FailoverUnverified && e.Kind == ledger.ClockDue {
+	looks := before.job.reason == ledger.FailoverUnverified || before.job.reason == ledger.ProviderPaused
+	if look := before.job; looks && e.Kind == ledger.ClockDue {
 		look.due = after.job.due
 		changed = changed && look != after.job
 	}

@@ -141,7 +141,10 @@ func (w *world) newKind(name string) ledger.Kind {
 }
 
 func (w *world) providerDefinition(name string, revision int) *ledger.ProviderDefinition {
-	doc := []string{`{"url":"x","n":1}`, `{"n":1.0, "url":"x"}`, `{"url":"y"}`}
+	doc := []string{
+		`{"url":"x","n":1,"reconcile":{"replay":true}}`, `{"n":1.0, "reconcile":{"replay":true}, "url":"x"}`,
+		`{"url":"y","reconcile":{"lookup":"z","replay":false}}`,
+	}
 	return &ledger.ProviderDefinition{Name: name, Type: "http", Definition: []byte(doc[revision%3]), Actor: "op"}
 }
 

@@ -54,12 +54,13 @@ type Attempt struct {
 	JobVersion     int64  // the job's version when the attempt started
 	Key            string // idempotency key of the attempt.request, "" for automatic starts
 	Worker         string
-	ClaimHash      Digest // SHA-256 of the winning claim
+	ClaimHash      Digest // SHA-256 of the claim that holds
+	Replays        int    // how often it was claimed again after it was unknown
 	StartBy        time.Time
-	Deadline       time.Time // claim + the kind's attempt_timeout
+	Deadline       time.Time // the claim that holds + the kind's attempt_timeout
 	DueAt          time.Time // StartBy while starting, Deadline while running
 	RequestedAt    time.Time
-	StartedAt      time.Time // when the claim was stored
+	StartedAt      time.Time // when the first claim was stored
 	UnknownSince   time.Time // when it last became unknown; kept after it is settled
 	FinishedAt     time.Time
 	Failure        Failure // why it failed, or why nothing is known
@@ -69,7 +70,7 @@ type Attempt struct {
 	ResolvedAt     time.Time
 	ResolvedBy     string
 	ResolvedReason string
-	StartSeq       uint64   // sequence of the start that the winning claim answered
+	StartSeq       uint64   // sequence of the start that the first claim answered
 	Seqs           []uint64 // the entries that changed the row, in order
 
 	mark mark

@@ -55,6 +55,10 @@ const (
 	// that a job's rows cannot grow without end.
 	MaxAttemptsPerJob = 1000
 
+	// MaxReplays bounds how often one attempt is claimed again after it became
+	// unknown.
+	MaxReplays = 10
+
 	// FailoverRecheck is how long a job that waits for a verification waits
 	// before it looks again.
 	FailoverRecheck = time.Minute

@@ -3,6 +3,7 @@ package ledger
 import (
 	"crypto/sha256"
 	"encoding/binary"
+	"slices"
 	"time"
 )
 
@@ -61,14 +62,22 @@ func (st *step) rest() bool {
 // carryOut does what the plan says; with now set its waiting time is over.
 func (st *step) carryOut(p plan, now bool) {
 	j := st.job
-	if p.act == actAwaitProof && j.StateReason == FailoverUnverified {
-		st.lookAgain()
+	later := p.act == actStart && p.waitMS > 0 && !now
+	paused := p.act == actStart && !later && st.s.defs.paused(p.provider)
+	switch {
+	case p.act == actAwaitProof && j.StateReason == FailoverUnverified:
+		st.lookAgain(st.e.At.Add(FailoverRecheck))
+		return
+	case paused && j.StateReason == ProviderPaused:
+		st.lookAgain(st.s.defs.changedAt)
 		return
 	}
 	st.touchJob()
 	switch {
-	case p.act == actStart && p.waitMS > 0 && !now:
+	case later:
 		st.wait(Backoff, st.e.At.Add(milliseconds(p.waitMS)))
+	case paused:
+		st.wait(ProviderPaused, st.s.defs.changedAt)
 	case p.act == actStart:
 		st.start(jobStarted, p.provider, p.reason)
 	case p.act == actHold:
@@ -84,11 +93,13 @@ func (st *step) carryOut(p plan, now bool) {
 	}
 }
 
-// lookAgain sets when to look for a proof once more. It leaves no sequence on
-// the row: a job may wait for months, and its row must not grow with that.
-func (st *step) lookAgain() {
+// lookAgain sets when to look once more for what the job waits for. It leaves
+// no sequence on the row: a job may wait for months, and its row must not grow
+// with that. A job whose provider is paused is due since the latest change of a
+// provider or a verification: the clock leaves it alone until there is another.
+func (st *step) lookAgain(due time.Time) {
 	st.s.moveJob(st.job, jobWaits)
-	st.job.DueAt = st.e.At.Add(FailoverRecheck)
+	st.job.DueAt = due
 	st.markJob()
 }
 
@@ -104,8 +115,8 @@ func (st *step) plan() plan {
 	j, k := st.job, st.kind
 	w := summarize(j.Attempts)
 	switch {
-	case w.last == nil: // scheduled: nothing was tried yet
-		return plan{act: actStart, provider: firstChoice(j, k), reason: Initial}
+	case w.last == nil: // nothing was tried yet
+		return st.first(w)
 	case w.fatal != nil:
 		return plan{act: actFail, failure: w.fatal.Failure}
 	case w.executed != nil && k.Effects == EffectsExternal:
@@ -120,12 +131,32 @@ func (st *step) plan() plan {
 		return st.unproven(w)
 	}
 	provider := w.last.Provider
-	if k.Failover == FailoverVerified && w.streak >= consecutiveTries {
-		if next := st.nextVerified(w); next != "" {
-			provider = next
-		}
+	if w.streak >= consecutiveTries || st.s.defs.paused(provider) {
+		provider = st.elsewhere(w, provider)
 	}
 	return st.startOn(w, provider)
+}
+
+// first plans the first start, past a provider that is paused if there is a way.
+func (st *step) first(w window) plan {
+	p := plan{act: actStart, provider: firstChoice(st.job, st.kind), reason: Initial}
+	if st.s.defs.paused(p.provider) {
+		if next := st.elsewhere(w, p.provider); next != p.provider {
+			p.provider, p.reason = next, Failover
+		}
+	}
+	return p
+}
+
+// elsewhere returns the provider that takes over from one that could go on: a
+// verified one that is not paused, if the kind fails over; else the same.
+func (st *step) elsewhere(w window, from string) string {
+	if st.kind.Failover == FailoverVerified {
+		if next := st.nextVerified(w, from); next != "" && !st.s.defs.paused(next) {
+			return next
+		}
+	}
+	return from
 }
 
 // failover leaves a provider that is out.
@@ -133,7 +164,7 @@ func (st *step) failover(w window) plan {
 	if st.kind.Failover == FailoverNever {
 		return plan{act: actFail, failure: w.last.Failure}
 	}
-	if next := st.nextVerified(w); next != "" {
+	if next := st.nextVerified(w, w.last.Provider); next != "" {
 		return st.startOn(w, next)
 	}
 	for _, p := range st.kind.Providers {
@@ -148,30 +179,31 @@ func (st *step) failover(w window) plan {
 // waits for its proof.
 func (st *step) unproven(w window) plan {
 	if st.kind.Failover == FailoverVerified {
-		if next := st.nextVerified(w); next != "" {
+		if next := st.nextVerified(w, w.last.Provider); next != "" {
 			return st.startOn(w, next)
 		}
 	}
 	return plan{act: actAwaitProof}
 }
 
-// nextVerified returns the first provider after the latest one, in the kind's
-// order and round, that is not out and may start; "" if there is none.
-func (st *step) nextVerified(w window) string {
+// nextVerified returns the first provider after the given one, in the kind's
+// order and round, that is not out, not paused, and may start. If only paused
+// ones are left it returns one of them, and if none are, "".
+func (st *step) nextVerified(w window, after string) string {
 	providers := st.kind.Providers
-	from := 0
-	for i, p := range providers {
-		if p == w.last.Provider {
-			from = i
-		}
-	}
+	from := max(slices.Index(providers, after), 0)
+	next := ""
 	for i := 1; i < len(providers); i++ {
 		p := providers[(from+i)%len(providers)]
-		if !w.out[p] && st.mayStart(p) {
+		switch {
+		case w.out[p] || !st.mayStart(p):
+		case !st.s.defs.paused(p):
 			return p
+		default:
+			next = p
 		}
 	}
-	return ""
+	return next
 }
 
 // startOn plans a start: at once on a provider that was not tried yet, after
@@ -302,7 +334,8 @@ func (st *step) nextHedge(starting string, passes func(provider string) bool) st
 func (st *step) hedge() {
 	st.touchJob()
 	st.job.DueAt = zeroTime
-	if p := st.nextHedge("", st.mayStart); p != "" {
+	ready := func(p string) bool { return st.mayStart(p) && !st.s.defs.paused(p) }
+	if p := st.nextHedge("", ready); p != "" {
 		st.start(jobHedged, p, Hedge)
 	}
 }

@@ -29,8 +29,8 @@ type AttemptFilter struct {
 	Kind            string
 	RequestedBefore time.Time
 	StartedBefore   time.Time // leaves out what has not started
-	Limit           int    // 1 to MaxPage
-	After           Cursor // the last attempt of the page before
+	Limit           int       // 1 to MaxPage
+	After           Cursor    // the last attempt of the page before
 }
 
 // MaxPage bounds the rows of one page.
@@ -45,6 +45,30 @@ type Cursor struct {
 
 // IsZero reports whether the cursor is a list's beginning.
 func (c Cursor) IsZero() bool { return c.At.IsZero() }
+
+// JobNews is as much of a job as tells whoever waits for it that it has changed.
+type JobNews struct {
+	State   JobState
+	Version int64
+	Seq     uint64 // of the latest entry that changed the job or an attempt of it
+}
+
+// News returns the job's news.
+func (j *Job) News() JobNews {
+	n := JobNews{State: j.State, Version: j.Version, Seq: lastOf(j.Seqs)}
+	for _, a := range j.Attempts {
+		n.Seq = max(n.Seq, lastOf(a.Seqs))
+	}
+	return n
+}
+
+// lastOf returns the last sequence, 0 if there is none.
+func lastOf(seqs []uint64) uint64 {
+	if len(seqs) == 0 {
+		return 0
+	}
+	return seqs[len(seqs)-1]
+}
 
 // A Rejection is an entry that was not accepted: a row of the rejections table.
 type Rejection struct {

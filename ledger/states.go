@@ -28,6 +28,7 @@ const (
 	Backoff            StateReason = "backoff"
 	Held               StateReason = "held"
 	FailoverUnverified StateReason = "failover-unverified"
+	ProviderPaused     StateReason = "provider-paused"
 )
 
 // AttemptState is the state of an attempt. The set only grows.
@@ -65,7 +66,6 @@ const (
 	Failover AttemptReason = "failover"
 	Manual   AttemptReason = "manual"
 	Hedge    AttemptReason = "hedge"
-	Replay   AttemptReason = "replay"
 )
 
 // Reach says how far a failure reaches. The zero value is read as transient.
@@ -94,8 +94,8 @@ type Failure struct {
 // Outcome is what a worker or an operator says of an attempt.
 type Outcome string
 
-// The outcomes of completions; resolutions use OutcomeSucceeded, OutcomeFailed
-// and OutcomeCancelled.
+// The outcomes of completions; resolutions use OutcomeSucceeded, OutcomeFailed,
+// OutcomeCancelled and, where a worker was lost, OutcomeUnknown.
 const (
 	OutcomeSucceeded Outcome = "succeeded"
 	OutcomeFailed    Outcome = "failed"

@@ -156,6 +156,10 @@ func (s *story) body(verb string, a *arguments) Body {
 		return s.kindBody(a)
 	case "provider":
 		return s.providerBody(a)
+	case "pause", "resume":
+		return &ProviderBrake{
+			Name: a.text("provider", ""), Paused: verb == "pause", Reason: a.text("reason", ""), Actor: "operator",
+		}
 	case "verified":
 		return s.verifiedBody(a)
 	case "request":
@@ -177,7 +181,7 @@ func (s *story) body(verb string, a *arguments) Body {
 		at := s.attempt(a)
 		return &Resolution{
 			Job: at.Job, Attempt: at.Number, As: Outcome(a.text("as", "")), Result: a.raw("result"),
-			Failure: a.failure(), Reason: a.text("reason", "looked it up"), Actor: "operator",
+			Failure: a.failure(), Worker: a.text("worker", ""), Reason: a.text("reason", "looked it up"), Actor: "operator",
 		}
 	case "due":
 		return s.dueBody(a)
@@ -274,7 +278,7 @@ func (s *story) claimBody(a *arguments) Body {
 	return &Claim{
 		Job: at.Job, Attempt: at.Number, JobVersion: int64(a.int("version", int(at.JobVersion))),
 		Provider: a.text("provider", at.Provider), Claim: claimID(a.text("claim", "A")),
-		Worker: a.text("worker", "w1"), StartSeq: max(s.seq, 1),
+		Worker: a.text("worker", "w1"), StartSeq: max(s.seq, 1), Replay: a.has("replay"),
 	}
 }
 

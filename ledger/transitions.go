@@ -18,6 +18,8 @@ const (
 	attemptNotSent    attemptEvent = "unsent"
 	attemptAmbiguous  attemptEvent = "ambiguous end"
 	attemptOverdue    attemptEvent = "deadline"
+	attemptForsaken   attemptEvent = "worker lost"
+	attemptReplayed   attemptEvent = "claim, replay"
 	attemptDropped    attemptEvent = "job cancelled or won by a sibling"
 	resolvedSucceeded attemptEvent = "resolved: succeeded"
 	resolvedLost      attemptEvent = "resolved: succeeded, too late"
@@ -43,6 +45,7 @@ var attemptMoves = []attemptMove{
 	{AttemptRunning, attemptNotSent, AttemptUnsent},
 	{AttemptRunning, attemptAmbiguous, AttemptUnknown},
 	{AttemptRunning, attemptOverdue, AttemptUnknown},
+	{AttemptRunning, attemptForsaken, AttemptUnknown},
 	{AttemptRunning, resolvedSucceeded, AttemptSucceeded},
 	{AttemptRunning, resolvedLost, AttemptSuperseded},
 	{AttemptRunning, resolvedFailed, AttemptFailed},
@@ -52,6 +55,7 @@ var attemptMoves = []attemptMove{
 	{AttemptUnknown, attemptFailed, AttemptFailed},
 	{AttemptUnknown, attemptNotSent, AttemptUnsent},
 	{AttemptUnknown, attemptAmbiguous, AttemptUnknown},
+	{AttemptUnknown, attemptReplayed, AttemptRunning},
 	{AttemptUnknown, resolvedSucceeded, AttemptSucceeded},
 	{AttemptUnknown, resolvedLost, AttemptSuperseded},
 	{AttemptUnknown, resolvedFailed, AttemptFailed},
@@ -62,12 +66,13 @@ type jobEvent string
 
 const (
 	jobAccepted  jobEvent = "request"
-	jobScheduled jobEvent = "request for later"
+	jobScheduled jobEvent = "request for later, or provider paused"
 	jobStarted   jobEvent = "attempt starts"
 	jobReopened  jobEvent = "a person starts an attempt"
 	jobHedged    jobEvent = "hedge starts"
 	jobLostSight jobEvent = "only unknown attempts are left"
-	jobWaits     jobEvent = "back-off, hold or missing proof"
+	jobReplayed  jobEvent = "unknown attempt claimed again"
+	jobWaits     jobEvent = "back-off, hold, missing proof or paused provider"
 	jobWon       jobEvent = "result"
 	jobFailed    jobEvent = "fatal failure"
 	jobCancelled jobEvent = "cancel"
@@ -97,6 +102,7 @@ var jobMoves = []jobMove{
 	{JobUnknown, jobStarted, JobRunning},
 	{JobUnknown, jobReopened, JobRunning},
 	{JobUnknown, jobHedged, JobRunning},
+	{JobUnknown, jobReplayed, JobRunning},
 	{JobUnknown, jobWaits, JobWaiting},
 	{JobUnknown, jobWon, JobSucceeded},
 	{JobUnknown, jobFailed, JobFailed},

@@ -21,6 +21,9 @@ type twin struct {
 	rules     int // 0: none were set
 	kinds     []twinKind
 	providers map[string]ledger.Digest
+	promises  map[string]bool // by provider: reconcile.replay
+	paused    map[string]bool
+	changed   time.Time // when anything last changed about providers
 	proofs    []*ledger.Verification
 	jobs      map[uuid.UUID]*twinJob
 }
@@ -70,6 +73,7 @@ type twinAttempt struct {
 	asked     time.Time
 	startBy   time.Time
 	claim     string
+	replays   int
 	claimHash ledger.Digest
 	worker    string
 	startSeq  uint64
@@ -90,7 +94,10 @@ type twinAttempt struct {
 }
 
 func newTwin() *twin {
-	return &twin{providers: map[string]ledger.Digest{}, jobs: map[uuid.UUID]*twinJob{}}
+	return &twin{
+		providers: map[string]ledger.Digest{}, promises: map[string]bool{}, paused: map[string]bool{},
+		jobs: map[uuid.UUID]*twinJob{},
+	}
 }
 
 func (j *twinJob) state() ledger.JobState {

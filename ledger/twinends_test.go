@@ -17,6 +17,8 @@ func (c *twinCall) claim(b *ledger.Claim) {
 	case a.end == "" && a.claim == b.Claim:
 		c.repeat()
 		c.out.timeout = limit
+	case b.Replay:
+		c.replay(a, b)
 	case state == ledger.AttemptRunning, state == ledger.AttemptUnknown:
 		c.refuse(ledger.AlreadyClaimed)
 	case a.end != "":
@@ -26,10 +28,57 @@ func (c *twinCall) claim(b *ledger.Claim) {
 	case a.startBy != time.Time{} && !c.e.At.Before(a.startBy):
 		c.refuse(ledger.StartDeadlinePassed)
 	default:
+		a.startSeq, a.claimed = b.StartSeq, c.e.At
+		c.give(a, b)
+	}
+}
+
+// replay is a claim on an attempt of which nobody knows how it ended.
+func (c *twinCall) replay(a *twinAttempt, b *ledger.Claim) {
+	switch {
+	case a.end != "":
+		c.refuse(ledger.AttemptEnded)
+	case a.claim == "":
+		c.refuse(ledger.AttemptNotClaimed)
+	case !a.lost:
+		c.refuse(ledger.AlreadyClaimed)
+	case c.j.settled():
+		c.refuse(ledger.JobFinished)
+	case b.JobVersion != c.j.version, b.JobVersion != a.version:
+		c.refuse(ledger.Fenced)
+	case c.t.paused[a.provider]:
+		c.refuse(ledger.PausedProvider)
+	case !c.t.promises[a.provider], a.replays == 10:
+		c.refuse(ledger.ReplayNotAllowed)
+	default:
+		a.replays++
+		a.lost, a.failure = false, ledger.Failure{}
+		c.give(a, b)
+	}
+}
+
+func (c *twinCall) give(a *twinAttempt, b *ledger.Claim) {
+	limit := c.j.kind.AttemptTimeoutMS
+	c.accept()
+	a.claim, a.claimHash, a.worker = b.Claim, sha256.Sum256([]byte(b.Claim)), b.Worker
+	a.deadline = c.e.At.Add(time.Duration(limit) * time.Millisecond)
+	c.out.timeout = limit
+}
+
+// forsake is the loss of the worker that holds an attempt.
+func (c *twinCall) forsake(a *twinAttempt, b *ledger.Resolution) {
+	switch {
+	case a.end != "":
+		c.refuse(ledger.AttemptEnded)
+	case a.claim == "":
+		c.refuse(ledger.AttemptNotClaimed)
+	case a.worker != b.Worker:
+		c.refuse(ledger.NotClaimant)
+	case a.lost:
+		c.repeat()
+	default:
 		c.accept()
-		a.claim, a.claimHash, a.worker, a.startSeq = b.Claim, sha256.Sum256([]byte(b.Claim)), b.Worker, b.StartSeq
-		a.claimed, a.deadline = c.e.At, c.e.At.Add(time.Duration(limit)*time.Millisecond)
-		c.out.timeout = limit
+		c.lose(a, ledger.Failure{Class: "worker_lost", Message: b.Reason})
 	}
 }
 
@@ -50,6 +99,14 @@ func (c *twinCall) complete(b *ledger.Completion) {
 		c.refuse(ledger.AttemptEnded)
 	case b.JobVersion != a.version:
 		c.refuse(ledger.Fenced)
+	case a.replays > 0 && !b.Failure.Executed && b.Outcome != ledger.OutcomeSucceeded && b.Outcome != ledger.OutcomeUnknown:
+		if a.lost && (b.ProviderRef == "" || a.ref != "") { // the second request tells nothing of the first
+			c.repeat()
+			return
+		}
+		c.accept()
+		a.learn(b)
+		c.lose(a, b.Failure)
 	case b.Outcome == ledger.OutcomeUnknown && a.lost && (b.ProviderRef == "" || a.ref != ""):
 		c.repeat()
 	case b.Outcome == ledger.OutcomeUnknown:
@@ -129,6 +186,10 @@ func (c *twinCall) resolve(b *ledger.Resolution) {
 	if a == nil {
 		return
 	}
+	if b.As == ledger.OutcomeUnknown {
+		c.forsake(a, b)
+		return
+	}
 	word := "person:" + twinWord(b.As, b.Result, b.Failure, "", nil)
 	switch {
 	case a.said == word:
@@ -205,7 +266,7 @@ func (c *twinCall) jobDue() {
 		return
 	}
 	for _, p := range j.kind.Providers {
-		if !j.used(p) && (p == j.first() || c.t.proven(p, &j.kind, c.e.At)) {
+		if !j.used(p) && c.allowed(p) && !c.t.paused[p] {
 			c.start(p, ledger.Hedge, "")
 			return
 		}

@@ -28,6 +28,9 @@ func (c *twinCall) follow() {
 func (c *twinCall) carryOut(n twinNext, now bool) {
 	j := c.j
 	switch {
+	case n.do == "start" && (now || n.waitMS == 0) && c.t.paused[n.provider]:
+		c.quiet = j.wait == ledger.ProviderPaused
+		j.wait, j.due = ledger.ProviderPaused, c.t.changed
 	case n.do == "start" && (now || n.waitMS == 0):
 		c.start(n.provider, n.why, "")
 	case n.do == "start":
@@ -70,6 +73,9 @@ func (c *twinCall) next() twinNext {
 		}
 	}
 	if len(recent) == 0 {
+		if other := c.other(recent, j.first()); c.t.paused[j.first()] && c.mayGo(other) {
+			return twinNext{do: "start", provider: other, why: ledger.Failover}
+		}
 		return twinNext{do: "start", provider: j.first(), why: ledger.Initial}
 	}
 	last := recent[len(recent)-1]
@@ -95,23 +101,9 @@ func (c *twinCall) next() twinNext {
 // choose picks the provider of the next automatic start.
 func (c *twinCall) choose(recent []*twinAttempt, last *twinAttempt) twinNext {
 	j := c.j
-	out := func(p string) bool {
-		return slices.ContainsFunc(recent, func(a *twinAttempt) bool {
-			return a.provider == p && a.end == ledger.AttemptFailed && a.failure.Reach == ledger.ReachProvider
-		})
-	}
-	allowed := func(p string) bool { return p == j.first() || c.t.proven(p, &j.kind, c.e.At) }
-	other := "" // the next in the kind's order, round, that may take over
-	at := slices.Index(j.kind.Providers, last.provider)
-	for _, p := range append(slices.Clone(j.kind.Providers[at+1:]), j.kind.Providers[:at]...) {
-		if other == "" && !out(p) && allowed(p) {
-			other = p
-		}
-	}
+	out := func(p string) bool { return twinOut(recent, p) }
+	other := c.other(recent, last.provider)
 	never := j.kind.Failover == ledger.FailoverNever
-	if never {
-		other = ""
-	}
 	streak := 0
 	for _, a := range slices.Backward(recent) {
 		if a.provider != last.provider {
@@ -119,9 +111,10 @@ func (c *twinCall) choose(recent []*twinAttempt, last *twinAttempt) twinNext {
 		}
 		streak++
 	}
-	stay := !out(last.provider) && allowed(last.provider)
+	stay := !out(last.provider) && c.allowed(last.provider)
+	leave := c.mayGo(other) && (streak >= 2 || c.t.paused[last.provider])
 	switch {
-	case stay && (streak < 2 || other == ""):
+	case stay && !leave:
 		return c.begin(recent, last, last.provider)
 	case other != "":
 		return c.begin(recent, last, other)
@@ -129,6 +122,35 @@ func (c *twinCall) choose(recent []*twinAttempt, last *twinAttempt) twinNext {
 		return twinNext{do: "prove"}
 	}
 	return twinNext{do: "fail", failure: last.failure}
+}
+
+func twinOut(recent []*twinAttempt, p string) bool {
+	return slices.ContainsFunc(recent, func(a *twinAttempt) bool {
+		return a.provider == p && a.end == ledger.AttemptFailed && a.failure.Reach == ledger.ReachProvider
+	})
+}
+
+func (c *twinCall) allowed(p string) bool {
+	return p == c.j.first() || c.t.proven(p, &c.j.kind, c.e.At)
+}
+
+// mayGo reports whether there is another provider, and no brake on it.
+func (c *twinCall) mayGo(other string) bool { return other != "" && !c.t.paused[other] }
+
+// other is the next provider in the kind's order, round, that may take over:
+// the first that is not paused, or else the first.
+func (c *twinCall) other(recent []*twinAttempt, after string) string {
+	k := c.j.kind
+	if k.Failover == ledger.FailoverNever {
+		return ""
+	}
+	at := slices.Index(k.Providers, after)
+	round := append(slices.Clone(k.Providers[at+1:]), k.Providers[:at]...)
+	round = slices.DeleteFunc(round, func(p string) bool { return twinOut(recent, p) || !c.allowed(p) })
+	if i := slices.IndexFunc(round, c.mayGo); i >= 0 {
+		return round[i]
+	}
+	return append(round, "")[0]
 }
 
 // begin plans a start: at once on a provider that recent has not seen.

@@ -53,6 +53,7 @@ type attemptCells struct {
 	said                       bool
 	resolver, because          string
 	startSeq                   uint64
+	replays                    int
 }
 
 func micros(t time.Time) int64 {
@@ -81,6 +82,7 @@ func rowsOfTwin(j *twinJob) rows {
 			asked: micros(a.asked), started: micros(a.claimed), lost: micros(a.lostSince),
 			ended: micros(a.ended), resolved: micros(a.resolved), failure: a.failure, said: a.said != "",
 			resolver: a.resolver, because: a.because, startSeq: a.startSeq,
+			replays: a.replays,
 		})
 		r.attemptSeqs = append(r.attemptSeqs, a.seqs)
 	}
@@ -108,6 +110,7 @@ func rowsOf(j *ledger.Job) rows {
 			asked: micros(a.RequestedAt), started: micros(a.StartedAt), lost: micros(a.UnknownSince),
 			ended: micros(a.FinishedAt), resolved: micros(a.ResolvedAt), failure: a.Failure, said: !a.Completion.IsZero(),
 			resolver: a.ResolvedBy, because: a.ResolvedReason, startSeq: a.StartSeq,
+			replays: a.Replays,
 		})
 		r.attemptSeqs = append(r.attemptSeqs, a.Seqs)
 	}
@@ -183,6 +186,8 @@ func differRejection(e *ledger.Entry, got ledger.Verdict, want twinAnswer) error
 		w.Owner, w.Key, w.Kind, w.Provider = b.Owner, b.Key, b.Kind, b.Provider
 	case *ledger.AttemptAsk:
 		w.Owner, w.Key, w.Provider = b.Owner, b.Key, b.Provider
+	case *ledger.ProviderBrake:
+		w.Provider = b.Name
 	case *ledger.Verification:
 		w.Kind, w.Provider = b.Kind, b.Provider
 	}

@@ -1,6 +1,7 @@
 package ledger_test
 
 import (
+	"encoding/json"
 	"slices"
 	"time"
 
@@ -82,13 +83,15 @@ func (c *twinCall) rule() {
 		c.defineKind(b)
 	case *ledger.ProviderDefinition:
 		c.defineProvider(b)
+	case *ledger.ProviderBrake:
+		c.brake(b)
 	case *ledger.Verification:
 		if c.t.latestKind(b.Kind) == nil {
 			c.refuse(ledger.UnknownKind)
 			return
 		}
 		c.t.proofs = append(c.t.proofs, b)
-		c.accept()
+		c.change()
 	case *ledger.Request:
 		c.request(b)
 	case *ledger.Cancel:
@@ -138,7 +141,34 @@ func (c *twinCall) defineProvider(b *ledger.ProviderDefinition) {
 		return
 	}
 	c.t.providers[b.Name] = digest
+	var promise struct{ Reconcile struct{ Replay bool } }
+	if err := json.Unmarshal(b.Definition, &promise); err != nil {
+		panic(err)
+	}
+	c.t.promises[b.Name] = promise.Reconcile.Replay
+	c.change()
+}
+
+// change takes note of a change of providers, which is later than the one before.
+func (c *twinCall) change() {
 	c.accept()
+	later := c.t.changed.Add(time.Microsecond)
+	if c.t.changed = c.e.At; c.t.changed.Before(later) {
+		c.t.changed = later
+	}
+}
+
+func (c *twinCall) brake(b *ledger.ProviderBrake) {
+	_, defined := c.t.providers[b.Name]
+	switch {
+	case !defined:
+		c.refuse(ledger.UnknownProvider)
+	case c.t.paused[b.Name] == b.Paused:
+		c.repeat()
+	default:
+		c.t.paused[b.Name] = b.Paused
+		c.change()
+	}
 }
 
 func (c *twinCall) request(b *ledger.Request) {
@@ -173,7 +203,7 @@ func (c *twinCall) request(b *ledger.Request) {
 		c.j.wait, c.j.due = ledger.Scheduled, c.j.runAt
 		return
 	}
-	c.start(c.j.first(), ledger.Initial, "")
+	c.carryOut(c.next(), false)
 }
 
 func (c *twinCall) start(provider string, why ledger.AttemptReason, key string) {
@@ -275,6 +305,10 @@ func (c *twinCall) grant(b *ledger.AttemptAsk, provider string) {
 	}
 	if b.Force && b.Owner != "" {
 		c.refuse(ledger.Forbidden)
+		return
+	}
+	if !b.Force && c.t.paused[provider] {
+		c.refuse(ledger.PausedProvider)
 		return
 	}
 	if !b.Force && provider != j.first() && !c.t.proven(provider, &j.kind, c.e.At) {
