@@ -133,13 +133,45 @@ func (q *Queries) Providers(ctx context.Context) ([]*ledger.ProviderRow, error) 
 		" FROM ledger.providers AS t WHERE t.seq = (SELECT max(u.seq) FROM ledger.providers AS u WHERE u.name = t.name) ORDER BY t.name")
 }
 
-// Applied returns the sequence up to which the job's shard is in the tables.
-func (q *Queries) Applied(ctx context.Context, job uuid.UUID) (uint64, error) {
+// newsSelect reads no input and no result, however big, and finds rows by their
+// keys only.
+const newsSelect = "SELECT t.id, t.state, t.version, GREATEST(t.seqs[array_length(t.seqs, 1)]," +
+	" (SELECT max(a.seqs[array_length(a.seqs, 1)]) FROM ledger.attempts AS a WHERE a.job_id = t.id))" +
+	" FROM ledger.jobs AS t WHERE t.id = ANY($1)"
+
+// States returns what state the jobs are in and when they changed last, in one
+// query. Jobs that are not there are left out.
+func (q *Queries) States(ctx context.Context, ids []uuid.UUID) (map[uuid.UUID]ledger.JobNews, error) {
+	type row struct {
+		id   uuid.UUID
+		news ledger.JobNews
+	}
+	scan := func(r pgx.CollectableRow) (found row, err error) {
+		return found, r.Scan(&found.id, &found.news.State, &found.news.Version, &found.news.Seq)
+	}
+	rows, err := collect(ctx, q, "read the states of jobs", scan, newsSelect, ids)
+	if err != nil {
+		return nil, err
+	}
+	states := make(map[uuid.UUID]ledger.JobNews, len(rows))
+	for _, r := range rows {
+		states[r.id] = r.news
+	}
+	return states, nil
+}
+
+// Applied returns the sequences up to which the jobs' shards are in the tables,
+// in the order of the jobs.
+func (q *Queries) Applied(ctx context.Context, jobs []uuid.UUID) ([]uint64, error) {
 	points, err := q.Checkpoints(ctx)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
-	return points[jobShard(job, len(points))], nil
+	applied := make([]uint64, len(jobs))
+	for i, job := range jobs {
+		applied[i] = points[jobShard(job, len(points))]
+	}
+	return applied, nil
 }
 
 // Checkpoints returns the sequences up to which the shards are in the tables.

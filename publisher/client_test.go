@@ -209,20 +209,42 @@ func TestOutcomesAreHeard(t *testing.T) {
 	t.Parallel()
 	nc := testenv.NATS(t)
 	outcomes := publisher.NewOutcomes(nc, "p")
-	job := uuid.New()
-	heard, stop := outcomes.Watch(job)
-	require.NoError(t, nc.Flush())
-	for range 3 { // more than are kept
+	job, other := uuid.New(), uuid.New()
+	heard := make(chan string, 100)
+	say := func(what string) func() { return func() { heard <- what } }
+	publish := func(job uuid.UUID) {
 		require.NoError(t, nc.Publish("p.outcome."+job.String(), []byte("{}")))
 	}
-	select {
-	case <-heard:
-	case <-time.After(testTimeout):
-		t.Fatal("the outcome was not heard")
+	next := func() string {
+		select {
+		case what := <-heard:
+			return what
+		case <-time.After(testTimeout):
+			t.Fatal("the outcome was not heard")
+			return ""
+		}
 	}
-	stop()
+	stopFirst := outcomes.Watch(job, say("first"))
+	stopSecond := outcomes.Watch(job, say("second"))
+	stopOther := outcomes.Watch(other, say("other"))
+	publish(uuid.New())
+	publish(job)
+	require.ElementsMatch(t, []string{"first", "second"}, []string{next(), next()})
+	stopFirst()
+	stopFirst()
+	publish(job)
+	publish(other)
+	require.Equal(t, []string{"second", "other"}, []string{next(), next()})
+	stopSecond()
+	stopOther()
+	require.Zero(t, nc.NumSubscriptions())
+
+	// It goes on after nothing was watched, and is silent on a closed connection.
+	stopOther = outcomes.Watch(other, say("again"))
+	publish(other)
+	require.Equal(t, "again", next())
 	nc.Close()
-	silent, stop := outcomes.Watch(job)
-	require.Nil(t, silent)
-	stop()
+	stopOther()
+	outcomes.Watch(job, say("never"))()
+	require.Empty(t, heard)
 }

@@ -1,55 +1,86 @@
 package publisher
 
 import (
+	"sync"
+
 	"github.com/google/uuid"
 	"github.com/nats-io/nats.go"
 
 	"jobledger/ledger"
 )
 
-// maxWatched bounds the jobs that are watched at once.
-const maxWatched = 4096
+const (
+	// maxWatched bounds the jobs that are watched at once.
+	maxWatched = 16384
+	// heardAhead bounds the announcements that have come and were not handed
+	// out; what comes beyond them is dropped.
+	heardAhead = 8192
+)
 
 // Outcomes hears of jobs that settle or become unknown. It subscribes to single
-// jobs, so that a process hears of no others.
+// jobs, so that the server sends a process nothing of the others, however many
+// settle; the subscriptions share one channel and one goroutine, which runs
+// while something is watched.
 type Outcomes struct {
 	nc     *nats.Conn
 	prefix string
-	slots  chan struct{}
+	heard  chan *nats.Msg
+
+	mu      sync.Mutex
+	watched map[*nats.Subscription]func()
+	idle    chan struct{} // closed when nothing is watched any more
 }
 
 // NewOutcomes makes Outcomes on a connection, which it does not close. prefix
 // is the ledger's subject prefix, without the dot.
 func NewOutcomes(nc *nats.Conn, prefix string) *Outcomes {
-	return &Outcomes{nc: nc, prefix: prefix, slots: make(chan struct{}, maxWatched)}
+	return &Outcomes{nc: nc, prefix: prefix, heard: make(chan *nats.Msg, heardAhead), watched: map[*nats.Subscription]func(){}}
 }
 
-// Watched returns how many watches there are.
-func (o *Outcomes) Watched() int { return len(o.slots) }
-
-// Watch returns a channel that receives when the job's outcome is announced,
-// and a function that ends the watch. Announcements are best effort, so whoever
-// waits must look for itself now and then. The channel is nil, which never
-// receives, if too many jobs are watched or the connection is closed.
-func (o *Outcomes) Watch(job uuid.UUID) (<-chan struct{}, func()) {
-	select {
-	case o.slots <- struct{}{}:
-	default:
-		return nil, func() {}
+// Watch calls heard when the job's outcome is announced, until the returned
+// function is called; a call that is under way may still come. heard must not
+// block. Announcements are best effort, so whoever waits must look for itself
+// now and then; nothing is heard if too many jobs are watched or the connection
+// is closed.
+func (o *Outcomes) Watch(job uuid.UUID, heard func()) (stop func()) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if len(o.watched) == maxWatched {
+		return func() {}
 	}
-	heard := make(chan struct{}, 1)
-	sub, err := o.nc.Subscribe(o.prefix+"."+ledger.OutcomeSubject(job.String()), func(*nats.Msg) {
-		select {
-		case heard <- struct{}{}:
-		default: // the last one has not been looked at yet
-		}
-	})
+	sub, err := o.nc.ChanSubscribe(o.prefix+"."+ledger.OutcomeSubject(job.String()), o.heard)
 	if err != nil {
-		<-o.slots
-		return nil, func() {}
+		return func() {}
 	}
-	return heard, func() {
-		_ = sub.Unsubscribe() // fails only where there is nothing left to end
-		<-o.slots
+	if o.watched[sub] = heard; len(o.watched) == 1 {
+		o.idle = make(chan struct{})
+		go o.handOut(o.idle)
+	}
+	return sync.OnceFunc(func() { o.unwatch(sub) })
+}
+
+func (o *Outcomes) unwatch(sub *nats.Subscription) {
+	_ = sub.Unsubscribe() // fails only where there is nothing left to end
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if delete(o.watched, sub); len(o.watched) == 0 {
+		close(o.idle)
+	}
+}
+
+// handOut tells the watchers, until nothing is watched.
+func (o *Outcomes) handOut(idle <-chan struct{}) {
+	for {
+		select {
+		case m := <-o.heard:
+			o.mu.Lock()
+			heard := o.watched[m.Sub]
+			o.mu.Unlock()
+			if heard != nil {
+				heard()
+			}
+		case <-idle:
+			return
+		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"runtime/debug"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -35,9 +36,11 @@ type Reader interface {
 	// Attempts returns a page of attempts, oldest first by request, job and
 	// number.
 	Attempts(ctx context.Context, f ledger.AttemptFilter) ([]*ledger.Attempt, error)
-	// Applied returns the sequence up to which the tables know of the job's
-	// shard.
-	Applied(ctx context.Context, job uuid.UUID) (uint64, error)
+	// States returns the news of the jobs that there are, with one query.
+	States(ctx context.Context, jobs []uuid.UUID) (map[uuid.UUID]ledger.JobNews, error)
+	// Applied returns the sequences up to which the tables know of the jobs'
+	// shards, in the order of the jobs, with one query.
+	Applied(ctx context.Context, jobs []uuid.UUID) ([]uint64, error)
 }
 
 // An InputChecker checks a job's input against its kind's schema.
@@ -50,10 +53,10 @@ type InputChecker interface {
 
 // Outcomes tells of jobs that settle or become unknown.
 type Outcomes interface {
-	// Watch returns a channel that receives after the job may have settled, and
-	// a function that ends the watch. Nothing is promised: it only makes a
-	// waiting answer faster. The channel may be nil.
-	Watch(job uuid.UUID) (<-chan struct{}, func())
+	// Watch calls heard after the job may have settled, until the returned
+	// function is called. Nothing is promised: it only makes a waiting answer
+	// faster. heard does not block, and may be called from any goroutine.
+	Watch(job uuid.UUID, heard func()) (stop func())
 }
 
 // Options of an API. Decider, Reader, StreamEnd, Ready and Auth are required.
@@ -75,6 +78,16 @@ type Options struct {
 	DecisionWait time.Duration
 	// BehindWait bounds the wait for tables that are behind the stream: 2 s.
 	BehindWait time.Duration
+
+	// MaxWaiters bounds the requests that wait for jobs at once: 10,000.
+	MaxWaiters int
+	// MaxStreams bounds the streams of events at once: 1,000.
+	MaxStreams int
+	// KeepAlive is how often a stream of events without any says that it lives:
+	// 15 s.
+	KeepAlive time.Duration
+	// SlowReader is how long a reader of events may leave one unread: 10 s.
+	SlowReader time.Duration
 }
 
 // API is the HTTP API: an http.Handler.
@@ -83,6 +96,9 @@ type API struct {
 	log     *slog.Logger
 	mux     *http.ServeMux
 	applied *appliedWatcher
+	hub     *hub
+	waiters slots
+	streams slots
 	openapi []byte
 	bodies  *semaphore.Weighted
 	closing chan struct{} // closed when waits are to end
@@ -104,9 +120,10 @@ func New(o Options) (*API, error) {
 	if a.log == nil {
 		a.log = slog.Default()
 	}
-	a.done = onceFunc(a.closing)
-	a.applied = newAppliedWatcher(o.Reader.Applied)
+	a.done = sync.OnceFunc(func() { close(a.closing) })
+	a.serveNews()
 	if err := a.register(); err != nil {
+		a.Close()
 		return nil, err
 	}
 	return a, nil
@@ -119,6 +136,7 @@ func (a *API) EndWaits() { a.done() }
 // Close ends the waits and the goroutines.
 func (a *API) Close() {
 	a.EndWaits()
+	a.hub.close()
 	a.applied.close()
 }
 

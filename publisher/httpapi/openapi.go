@@ -21,6 +21,7 @@ type route struct {
 	params                    []*huma.Param
 	body                      any         // a value of the body's type; nil: none
 	answers                   map[int]any // values of the types by status
+	events                    any         // a value of the events' data; nil: none
 	problems                  []int
 	open                      bool // needs no authentication
 }
@@ -73,6 +74,8 @@ func (a *API) routes() []route {
 		{method: "GET", path: "/v1/jobs/{id}", id: "get-job", summary: "Get a job with its attempts, or wait for it", handler: a.known(a.getJob),
 			params:  []*huma.Param{paramJob, inQuery("wait", "up to 60s: answer when the job is settled or unknown"), inQuery("until", "terminal: wait on while it is unknown")},
 			answers: map[int]any{200: jobView{}}, problems: []int{400, 404, 503}},
+		{method: "GET", path: "/v1/jobs/{id}/events", id: "stream-job", summary: "Follow a job until it is settled, as server-sent events", handler: a.known(a.streamJob),
+			params: []*huma.Param{paramJob, paramLastEvent}, events: eventView{}, problems: []int{400, 404, 503}},
 		{method: "POST", path: "/v1/jobs/{id}/cancel", id: "cancel-job", summary: "Cancel a job for good", handler: a.known(a.cancel),
 			params: []*huma.Param{paramJob}, body: cancelBody{},
 			answers: map[int]any{200: jobView{}, 202: pendingView{}}, problems: []int{400, 404, 409, 413, 503}},
@@ -140,6 +143,10 @@ func (rt route) operation(registry huma.Registry) *huma.Operation {
 	}
 	for status, v := range rt.answers {
 		op.Responses[strconv.Itoa(status)] = &huma.Response{Description: http.StatusText(status), Content: content(registry, "application/json", v)}
+	}
+	if rt.events != nil {
+		op.Responses["200"] = &huma.Response{Description: "Server-sent events; the data of each is JSON", Content: content(registry, eventStream, rt.events)}
+		op.Responses["204"] = &huma.Response{Description: "The job is settled, and its last event is the one that the request names"}
 	}
 	for _, status := range problems {
 		op.Responses[strconv.Itoa(status)] = &huma.Response{Description: http.StatusText(status), Content: content(registry, "application/problem+json", Problem{})}

@@ -8,14 +8,11 @@ import (
 	"net"
 	"net/http"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
-	"jobledger/ledger"
 	"jobledger/publisher/httpapi"
 )
 
@@ -61,62 +58,6 @@ func (w *world) readsSoFar() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.reads
-}
-
-// announcer hands out watches and announces on demand.
-type announcer struct {
-	mu      sync.Mutex
-	heard   chan struct{}
-	watches int
-}
-
-func (n *announcer) Watch(uuid.UUID) (<-chan struct{}, func()) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.watches++
-	n.heard = make(chan struct{}, 1)
-	return n.heard, func() { n.mu.Lock(); defer n.mu.Unlock(); n.watches-- }
-}
-
-func TestWait(t *testing.T) {
-	t.Parallel()
-	n := &announcer{}
-	w := newWorld(t, func(o *httpapi.Options) { o.Outcomes = n })
-	w.submit("order-17", simple).do().is(http.StatusCreated)
-	short := w.get("/v1/jobs/" + order17 + "?wait=50ms").do().is(http.StatusOK)
-	require.Equal(t, "running", short.body["state"])
-
-	wait := func(query string, event func()) answer {
-		result := make(chan answer)
-		before := w.readsSoFar()
-		go func() { result <- w.get("/v1/jobs/" + order17 + query).do() }()
-		require.Eventually(t, func() bool { return w.readsSoFar() >= before+2 }, time.Minute, time.Millisecond)
-		event()
-		return (<-result).is(http.StatusOK)
-	}
-	claim := w.claimed(order17)
-	a := wait("?wait=1h", func() {
-		w.completed(claim, ledger.OutcomeUnknown)
-		n.heard <- struct{}{}
-	})
-	require.Equal(t, "unknown", a.body["state"])
-	a = wait("?wait=1m&until=terminal", func() { w.completed(claim, ledger.OutcomeSucceeded) })
-	require.Equal(t, "succeeded", a.body["state"])
-	require.Zero(t, n.watches)
-}
-
-func TestClosingEndsWaits(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.submit("order-17", simple).do().is(http.StatusCreated)
-	before := w.readsSoFar()
-	result := make(chan answer)
-	go func() { result <- w.get("/v1/jobs/" + order17 + "?wait=1m").do() }()
-	require.Eventually(t, func() bool { return w.readsSoFar() >= before+2 }, time.Minute, time.Millisecond)
-	w.get("/readyz").do().is(http.StatusOK)
-	w.api.EndWaits()
-	(<-result).is(http.StatusOK)
-	w.get("/readyz").do().is(http.StatusServiceUnavailable, "not-ready")
 }
 
 func TestUnreadableTables(t *testing.T) {
@@ -197,12 +138,12 @@ func TestOpenAPIDescribesEveryRoute(t *testing.T) {
 	w := newWorld(t)
 	doc := w.get("/openapi.json").do().is(http.StatusOK)
 	require.Equal(t, "3.1.0", doc.body["openapi"])
-	require.ElementsMatch(t, []string{"/v1/jobs", "/v1/jobs/{id}", "/v1/jobs/{id}/cancel", "/v1/jobs/{id}/attempts",
+	require.ElementsMatch(t, []string{"/v1/jobs", "/v1/jobs/{id}", "/v1/jobs/{id}/events", "/v1/jobs/{id}/cancel", "/v1/jobs/{id}/attempts",
 		"/v1/jobs/{id}/attempts/{n}", "/v1/jobs/{id}/attempts/{n}/resolve", "/v1/attempts", "/healthz", "/readyz", "/openapi.json"},
 		keys(doc.body["paths"].(map[string]any)))
 	text, err := json.Marshal(doc.body)
 	require.NoError(t, err)
-	for _, name := range []string{"state_reason", "next_cursor", "Idempotency-Key", "application/problem+json"} {
+	for _, name := range []string{"state_reason", "next_cursor", "Idempotency-Key", "application/problem+json", "text/event-stream"} {
 		require.Contains(t, string(text), name)
 	}
 }

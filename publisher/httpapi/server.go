@@ -37,6 +37,7 @@ func (a *API) Serve(ctx context.Context, l net.Listener, grace time.Duration) er
 		WriteTimeout:      writeTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
+		ConnContext:       withConn,
 		ErrorLog:          slog.NewLogLogger(a.log.Handler(), slog.LevelWarn),
 	}
 	failed := make(chan error, 1)

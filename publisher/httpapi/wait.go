@@ -2,13 +2,9 @@ package httpapi
 
 import (
 	"context"
-	"fmt"
-	"math/rand/v2"
+	"net/http"
 	"net/url"
-	"sync"
 	"time"
-
-	"github.com/google/uuid"
 
 	"jobledger/ledger"
 )
@@ -16,9 +12,9 @@ import (
 const (
 	// MaxWait caps the wait of GET /v1/jobs/{id}.
 	MaxWait = 60 * time.Second
-
-	firstPoll = 100 * time.Millisecond
-	lastPoll  = time.Second
+	// readAgain is how soon a job is read again that is not yet what the news
+	// of it say.
+	readAgain = 250 * time.Millisecond
 )
 
 // waitOf reads the parameter wait.
@@ -27,7 +23,7 @@ func waitOf(q url.Values) (time.Duration, error) {
 	return min(d, MaxWait), err
 }
 
-// untilOf reads what a wait is for.
+// untilOf reads what a wait is for. Only the job's state counts.
 func untilOf(q url.Values) (func(*ledger.Job) bool, error) {
 	switch v := q.Get("until"); v {
 	case "":
@@ -39,203 +35,99 @@ func untilOf(q url.Values) (func(*ledger.Job) bool, error) {
 	}
 }
 
+// slots bound what is served at once.
+type slots chan struct{}
+
+// take takes a slot, which must be given back; false: there is none.
+func (s slots) take() bool {
+	select {
+	case s <- struct{}{}:
+		return true
+	default:
+		return false
+	}
+}
+
+func (s slots) give() { <-s }
+
+// full is the answer to what finds no slot.
+func (s slots) full(what string) *Problem {
+	return problem(http.StatusServiceUnavailable, "overloaded", "this process serves %d %s already, which is all it may; ask again later", cap(s), what)
+}
+
 // waitFor returns the job as soon as it is enough, or as it is when the time is
-// over. It listens for the outcome and looks itself, since announcements are
-// best effort.
+// over or waits are to end. It holds nothing of the job meanwhile: its input may
+// be big, and thousands may wait.
 func (a *API) waitFor(ctx context.Context, j *ledger.Job, wait time.Duration, enough func(*ledger.Job) bool) (*ledger.Job, error) {
-	heard, stop := a.watch(j.ID)
-	defer stop()
-	over := time.NewTimer(wait)
-	defer over.Stop()
-	for poll := firstPoll; ; poll = min(2*poll, lastPoll) {
-		now, err := a.opts.Reader.Job(ctx, j.ID)
-		if err != nil {
-			return nil, err
-		}
-		if now != nil {
-			j = now
-		}
-		if enough(j) {
-			return j, nil
-		}
-		next := time.NewTimer(poll/2 + rand.N(poll))
-		select {
-		case <-heard:
-			poll = firstPoll // it may be announced before this replica has it
-		case <-next.C:
-		case <-over.C:
-			next.Stop()
-			return j, nil
-		case <-a.closing:
-			next.Stop()
-			return j, nil
-		case <-ctx.Done():
-			next.Stop()
+	id := j.ID
+	if !a.waiters.take() {
+		return nil, a.waiters.full("waiting requests").job(id)
+	}
+	defer a.waiters.give()
+	bounded, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	w := a.hub.watch(id)
+	defer w.leave()
+	for {
+		more := a.awaitState(bounded, w, enough)
+		if err := ctx.Err(); err != nil {
 			return nil, context.Cause(ctx)
 		}
-		next.Stop()
+		j, err := a.opts.Reader.Job(ctx, id)
+		switch {
+		case err != nil:
+			return nil, err
+		case j == nil:
+			return nil, noJob(id) // it was there
+		case !more || enough(j):
+			return j, nil
+		}
+		a.pause(bounded, readAgain) // reopened meanwhile, or read from a replica that is behind
 	}
 }
 
-func (a *API) watch(job uuid.UUID) (<-chan struct{}, func()) {
-	if a.opts.Outcomes == nil {
-		return nil, func() {}
-	}
-	return a.opts.Outcomes.Watch(job)
-}
-
-// onceFunc returns a function that closes ch when it is first called.
-func onceFunc(ch chan struct{}) func() { return sync.OnceFunc(func() { close(ch) }) }
-
-const (
-	firstTick = 20 * time.Millisecond
-	lastTick  = 250 * time.Millisecond
-	// readWait bounds one question for how far the tables are.
-	readWait = 2 * time.Second
-	// maxWatchedJobs bounds the jobs that are waited for at once.
-	maxWatchedJobs = 4096
-)
-
-// appliedWatcher waits until the tables have applied a sequence. However many
-// requests wait, one goroutine asks, one question after the other, and only
-// while somebody waits.
-type appliedWatcher struct {
-	read func(context.Context, uuid.UUID) (uint64, error)
-	stop context.Context
-	end  context.CancelFunc
-	wake chan struct{} // somebody new waits
-	done sync.WaitGroup
-
-	mu   sync.Mutex
-	jobs map[uuid.UUID]*appliedJob
-}
-
-// appliedJob is what is known of a job's shard.
-type appliedJob struct {
-	waiting int
-	seq     uint64
-	err     error
-	changed chan struct{} // closed when seq or err changes
-}
-
-func newAppliedWatcher(read func(context.Context, uuid.UUID) (uint64, error)) *appliedWatcher {
-	w := &appliedWatcher{read: read, wake: make(chan struct{}, 1), jobs: map[uuid.UUID]*appliedJob{}}
-	w.stop, w.end = context.WithCancel(context.Background())
-	w.done.Go(w.run)
-	return w
-}
-
-func (w *appliedWatcher) close() {
-	w.end()
-	w.done.Wait()
-}
-
-// await returns nil when the tables have applied seq for the job's shard, and
-// an error that says how far they are when ctx ends first.
-func (w *appliedWatcher) await(ctx context.Context, job uuid.UUID, seq uint64) error {
-	if seq == 0 {
-		return nil
-	}
-	if !w.enter(job) {
-		return fmt.Errorf("more than %d jobs are waited for", maxWatchedJobs)
-	}
-	defer w.leave(job)
+// awaitState waits until the news say that it is enough; false: the time is
+// over.
+func (a *API) awaitState(ctx context.Context, w *watch, enough func(*ledger.Job) bool) bool {
 	for {
-		w.mu.Lock()
-		known := *w.jobs[job]
-		w.mu.Unlock()
-		if known.seq >= seq {
-			return nil
+		news, changed := w.look()
+		if enough(&ledger.Job{State: news.State}) {
+			return ctx.Err() == nil
 		}
 		select {
-		case <-known.changed:
-		case <-w.stop.Done():
-			return fmt.Errorf("shutting down, with %d of %d applied", known.seq, seq)
+		case <-changed:
 		case <-ctx.Done():
-			if known.err != nil {
-				return fmt.Errorf("%w (last: %w)", context.Cause(ctx), known.err)
-			}
-			return fmt.Errorf("%d of %d applied: %w", known.seq, seq, context.Cause(ctx))
-		}
-	}
-}
-
-func (w *appliedWatcher) enter(job uuid.UUID) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	j := w.jobs[job]
-	if j == nil {
-		if len(w.jobs) == maxWatchedJobs {
+			return false
+		case <-a.closing:
 			return false
 		}
-		j = &appliedJob{changed: make(chan struct{})}
-		w.jobs[job] = j
-	}
-	j.waiting++
-	select {
-	case w.wake <- struct{}{}:
-	default:
-	}
-	return true
-}
-
-func (w *appliedWatcher) leave(job uuid.UUID) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.jobs[job].waiting--; w.jobs[job].waiting == 0 {
-		delete(w.jobs, job)
 	}
 }
 
-func (w *appliedWatcher) waitedFor() []uuid.UUID {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	jobs := make([]uuid.UUID, 0, len(w.jobs))
-	for job := range w.jobs {
-		jobs = append(jobs, job)
-	}
-	return jobs
-}
+// The defaults of what waits and streams may take.
+const (
+	defaultMaxWaiters = 10_000
+	defaultMaxStreams = 1_000
+	defaultKeepAlive  = 15 * time.Second
+	defaultSlowReader = 10 * time.Second
+)
 
-func (w *appliedWatcher) run() {
-	tick := firstTick
-	timer := time.NewTimer(tick)
-	defer timer.Stop()
-	for {
-		jobs := w.waitedFor()
-		for _, job := range jobs {
-			w.ask(job)
-		}
-		var next <-chan time.Time // nobody waits: sleep until somebody does
-		if len(jobs) > 0 {
-			timer.Reset(tick)
-			next = timer.C
-			tick = min(tick*3/2, lastTick)
-		}
-		select {
-		case <-next:
-		case <-w.wake:
-			tick = firstTick
-		case <-w.stop.Done():
-			return
-		}
+// serveNews starts what waits and streams live on.
+func (a *API) serveNews() {
+	o := &a.opts
+	if o.MaxWaiters <= 0 {
+		o.MaxWaiters = defaultMaxWaiters
 	}
-}
-
-// ask finds out how far the tables are for a job and tells those who wait.
-func (w *appliedWatcher) ask(job uuid.UUID) {
-	ctx, cancel := context.WithTimeout(w.stop, readWait)
-	defer cancel()
-	seq, err := w.read(ctx, job)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	j := w.jobs[job]
-	if j == nil || err == nil && seq == j.seq && j.err == nil {
-		return
+	if o.MaxStreams <= 0 {
+		o.MaxStreams = defaultMaxStreams
 	}
-	if j.err = err; err == nil {
-		j.seq = seq
+	if o.KeepAlive <= 0 {
+		o.KeepAlive = defaultKeepAlive
 	}
-	close(j.changed)
-	j.changed = make(chan struct{})
+	if o.SlowReader <= 0 {
+		o.SlowReader = defaultSlowReader
+	}
+	a.waiters, a.streams = make(slots, o.MaxWaiters), make(slots, o.MaxStreams)
+	a.applied = newAppliedWatcher(o.Reader.Applied)
+	a.hub = newHub(o, a.log)
 }

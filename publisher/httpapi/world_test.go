@@ -3,6 +3,7 @@ package httpapi_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -33,6 +34,8 @@ type world struct {
 	ids     map[string]uint64
 	entries []ledger.Message
 	reads   int
+	looks   []int // how many jobs each call of States was for
+	applied []int // how many jobs each call of Applied was for
 
 	// fault, if set, is what Decide returns instead of appending.
 	fault error
@@ -42,7 +45,9 @@ type world struct {
 	frozen bool
 	// readFault is what every read returns.
 	readFault error
-	ready     error
+	// jobFault is what reading a single job returns.
+	jobFault error
+	ready    error
 
 	filterJobs     ledger.JobFilter
 	filterAttempts ledger.AttemptFilter
@@ -134,8 +139,8 @@ func (w *world) Job(_ context.Context, id uuid.UUID) (*ledger.Job, error) {
 	defer w.mu.Unlock()
 	w.reads++
 	j := w.state.Job(id)
-	if w.readFault != nil || w.frozen || j == nil {
-		return nil, w.readFault
+	if err := errors.Join(w.readFault, w.jobFault); err != nil || w.frozen || j == nil {
+		return nil, err
 	}
 	return copyJob(j), nil
 }
@@ -176,13 +181,31 @@ func (w *world) Attempts(_ context.Context, f ledger.AttemptFilter) ([]*ledger.A
 	return list, err
 }
 
-func (w *world) Applied(context.Context, uuid.UUID) (uint64, error) {
+func (w *world) States(_ context.Context, ids []uuid.UUID) (map[uuid.UUID]ledger.JobNews, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.frozen {
-		return 0, w.readFault
+	w.reads++
+	w.looks = append(w.looks, len(ids))
+	states := map[uuid.UUID]ledger.JobNews{}
+	for _, id := range ids {
+		if j := w.state.Job(id); j != nil && !w.frozen && w.readFault == nil {
+			states[id] = j.News()
+		}
 	}
-	return w.seq, w.readFault
+	return states, w.readFault
+}
+
+func (w *world) Applied(_ context.Context, ids []uuid.UUID) ([]uint64, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.applied = append(w.applied, len(ids))
+	seqs := make([]uint64, len(ids))
+	for i := range seqs {
+		if !w.frozen {
+			seqs[i] = w.seq
+		}
+	}
+	return seqs, w.readFault
 }
 
 // set changes the world under its lock.
