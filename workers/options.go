@@ -59,6 +59,9 @@ type Options struct {
 	// Margin is how much of an attempt's time must be left for the provider to
 	// be called at all. 0: a twentieth of the timeout, from 10 ms to 2 s. It
 	// is never more than half of the timeout.
+	// Spool keeps completions on disk that cannot be appended, so that the next
+	// worker on it appends them; nil: they are lost with the process.
+	Spool *Spool
 	Margin time.Duration
 	// Grace is how long running calls may go on after Run's context has ended;
 	// 0: DefaultGrace.
@@ -125,6 +128,7 @@ type timing struct {
 	overrun       time.Duration // what a call may take after its context's end
 	recordWait    time.Duration // what appends may take when the worker must exit
 	redeliver     time.Duration // pause before a start comes again that could not be claimed
+	drainPatience time.Duration // how long what was spooled goes before new starts
 	unreadable    time.Duration // pause before a start comes again that could not be read
 }
 
@@ -141,6 +145,7 @@ func defaultTiming() timing {
 		overrun:       2 * time.Second,
 		recordWait:    10 * time.Second,
 		redeliver:     15 * time.Second,
+		drainPatience: time.Minute,
 		unreadable:    time.Minute,
 	}
 }

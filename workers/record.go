@@ -2,22 +2,13 @@ package workers
 
 import (
 	"bytes"
-	"context"
-	"errors"
 	"fmt"
-
-	"github.com/nats-io/nats.go"
 
 	"jobledger/ledger"
 )
 
-const (
-	// maxUsageBytes bounds what a completion says of the costs.
-	maxUsageBytes = 4 << 10
-	// headerReserveBytes is kept free for the headers of a completion.
-	headerReserveBytes = 2 << 10
-	maxCompletionBytes = ledger.MaxPayloadBytes - headerReserveBytes
-)
+// maxUsageBytes bounds what a completion says of the costs.
+const maxUsageBytes = 4 << 10
 
 // finish records how the attempt ended and, once that is stored, acknowledges
 // the start.
@@ -112,45 +103,5 @@ func (a *attempt) usage(usage []byte) []byte {
 func (a *attempt) store(c *ledger.Completion) bool {
 	records, _, end := a.span(a.w.records, SpanComplete)
 	defer func() { end(string(c.Outcome)) }()
-	m := c.Message()
-	if len(m.Data) > maxCompletionBytes {
-		m = shrink(c)
-	}
-	pauses := a.w.newBackoff()
-	for {
-		err := a.append(records, m)
-		if err == nil {
-			return true
-		}
-		if errors.Is(err, nats.ErrMaxPayload) && c.Result != nil { // a server with a smaller limit
-			m = shrink(c)
-		}
-		a.w.log.Warn("a completion cannot be appended; it is tried again",
-			"job", a.start.Job, "attempt", a.start.Attempt, "outcome", c.Outcome, "error", err)
-		if !pauses.pause(a.w.records) {
-			a.w.log.Error("a completion is lost: the worker exits and could not append it",
-				"job", a.start.Job, "attempt", a.start.Attempt, "outcome", c.Outcome, "class", c.Failure.Class,
-				"provider_ref", c.ProviderRef, "error", err)
-			a.w.lose(fmt.Errorf("workers: job %s attempt %d ended as %s, which could not be recorded: %w",
-				a.start.Job, a.start.Attempt, c.Outcome, err))
-			return false
-		}
-	}
-}
-
-func (a *attempt) append(records context.Context, m ledger.Message) error {
-	ctx, cancel := context.WithTimeout(records, a.w.timing.appendTry)
-	defer cancel()
-	_, err := a.w.o.Ledger.Append(ctx, m)
-	return err
-}
-
-// shrink makes a completion small enough to be stored, whatever that costs: an
-// attempt must be able to end.
-func shrink(c *ledger.Completion) ledger.Message {
-	c.Result, c.Usage = nil, nil
-	if c.Outcome == ledger.OutcomeSucceeded {
-		c.Outcome, c.Failure = Classify(tooLarge())
-	}
-	return c.Message()
+	return a.w.persist(records, c, "")
 }

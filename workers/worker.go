@@ -32,10 +32,11 @@ const maxListedLosses = 10
 // after all, what it says is recorded as a late completion, which the fold may
 // accept.
 //
-// A completion that cannot be appended is retried as long as the process lives.
-// If it still cannot when the worker must exit, it is lost: it is logged as an
-// error with its job and attempt, and Run returns an error. The attempt becomes
-// unknown at its deadline.
+// A completion that cannot be appended is retried as long as the process lives,
+// and waits in Options.Spool meanwhile. If it still cannot be appended when the
+// worker must exit, the next worker on that spool appends it, before it takes new
+// starts. Without a spool it is lost: it is logged as an error with its job and
+// attempt, and Run returns an error. The attempt becomes unknown at its deadline.
 type Worker struct {
 	o      Options
 	log    *slog.Logger
@@ -128,6 +129,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	}
 	endProgress := w.reportProgress()
 
+	w.drainSpool(ctx)
 	pullErr := w.pull(ctx)
 	finishErr := w.finish()
 	endProgress()

@@ -461,14 +461,14 @@ func TestWorkerRecordsOnlyWhatTheLedgerTakes(t *testing.T) {
 		result Result
 		class  string
 	}{
-		"no JSON":         {Result{Body: []byte("Sorry, I cannot do that.")}, "invalid_result"},
-		"nothing":         {Result{}, "invalid_result"},
-		"not a number":    {Result{Body: []byte(`{"score":NaN}`)}, "invalid_result"},
-		"two values":      {Result{Body: []byte(`1 2`)}, "invalid_result"},
-		"a named twice":   {Result{Body: []byte(`{"a":1,"a":2}`)}, "invalid_result"},
-		"too large":       {Result{Body: []byte(big + "\n"), Usage: []byte("}"), ProviderRef: strings.Repeat("\x01", 1<<20)}, "result_too_large"},
-		"one byte beyond": {Result{Body: []byte(big[:1] + "x" + big[1:])}, "result_too_large"},
-		"as large as may": {Result{Body: []byte(big)}, ""},
+		"no JSON":          {Result{Body: []byte("Sorry, I cannot do that.")}, "invalid_result"},
+		"nothing":          {Result{}, "invalid_result"},
+		"not a number":     {Result{Body: []byte(`{"score":NaN}`)}, "invalid_result"},
+		"two values":       {Result{Body: []byte(`1 2`)}, "invalid_result"},
+		"a named twice":    {Result{Body: []byte(`{"a":1,"a":2}`)}, "invalid_result"},
+		"a long reference": {Result{Body: []byte(big + "\n"), Usage: []byte("}"), ProviderRef: strings.Repeat("\x01", 1<<20)}, ""},
+		"one byte beyond":  {Result{Body: []byte(big[:1] + "x" + big[1:])}, "result_too_large"},
+		"as large as may":  {Result{Body: []byte(big)}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -477,7 +477,7 @@ func TestWorkerRecordsOnlyWhatTheLedgerTakes(t *testing.T) {
 			completion := r.completed(1)[0]
 			require.Equal(t, c.class, completion.Failure.Class)
 			require.Equal(t, c.class != "", completion.Failure.Executed)
-			require.LessOrEqual(t, len(completion.Message().Data), maxCompletionBytes)
+			require.LessOrEqual(t, len(completion.Message().Data), ledger.MaxPayloadBytes-headerReserveBytes)
 			r.settled()
 		})
 	}
