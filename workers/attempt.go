@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"jobledger/ledger"
@@ -19,18 +20,29 @@ import (
 // claimBytes is the size of a claim id before it is written in hex.
 const claimBytes = 16
 
+// A delivery is how a start came here: from the consumer or, for a replay, from
+// where it is stored.
+type delivery interface {
+	Ack() error
+	NakWithDelay(time.Duration) error
+	InProgress() error
+	Headers() nats.Header
+}
+
 // An attempt is one delivery of a start. Two deliveries of the same start are
 // two attempts here; at most one of them gets its claim accepted.
 type attempt struct {
 	w        *Worker
-	msg      jetstream.Msg
+	msg      delivery
 	start    *ledger.Start
 	startSeq uint64
+	replay   bool // the attempt is unknown; the same request is to be sent again
 
 	traceparent string         // of the attempt's span, or what the start came with
 	ended       ledger.Outcome // how it was recorded; "" before, and for ever if it was not claimed
 
 	claim   string
+	answer  ledger.Answer // to the claim; zero: there was none
 	claimed stamp         // before the claim was first published
 	timeout time.Duration // from the claim on, by the decision
 
@@ -132,7 +144,7 @@ func (a *attempt) claimIt(ctx context.Context) (v verdict, err error) {
 	timeout := time.Duration(a.start.TimeoutMS) * time.Millisecond
 	message := (&ledger.Claim{
 		Job: a.start.Job, Attempt: a.start.Attempt, JobVersion: a.start.JobVersion, Provider: a.start.Provider,
-		Claim: a.claim, Worker: a.w.o.Name, StartSeq: a.startSeq,
+		Claim: a.claim, Worker: a.w.o.Name, StartSeq: a.startSeq, Replay: a.replay,
 	}).Message()
 
 	a.claimed = a.w.clock.stamp()
@@ -162,6 +174,7 @@ func (a *attempt) decide(ctx context.Context, m ledger.Message, wait time.Durati
 }
 
 func (a *attempt) judge(answer ledger.Answer) verdict {
+	a.answer = answer
 	if answer.Decision != ledger.Accepted && answer.Decision != ledger.Duplicate {
 		level := a.w.log.Debug
 		if answer.Decision == ledger.Malformed {

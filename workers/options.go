@@ -53,15 +53,18 @@ type Options struct {
 	// ledger.MaxTextBytes; required.
 	Name string
 
+	// ReplayOnly makes a worker that takes no starts and carries out only what
+	// Replay asks of it.
+	ReplayOnly bool
 	// KeyPerAttempt makes calls carry the idempotency key "<job id>/<attempt>"
 	// instead of "<job id>": for providers that replay a stored error for ever.
 	KeyPerAttempt bool
-	// Margin is how much of an attempt's time must be left for the provider to
-	// be called at all. 0: a twentieth of the timeout, from 10 ms to 2 s. It
-	// is never more than half of the timeout.
 	// Spool keeps completions on disk that cannot be appended, so that the next
 	// worker on it appends them; nil: they are lost with the process.
 	Spool *Spool
+	// Margin is how much of an attempt's time must be left for the provider to
+	// be called at all. 0: a twentieth of the timeout, from 10 ms to 2 s. It
+	// is never more than half of the timeout.
 	Margin time.Duration
 	// Grace is how long running calls may go on after Run's context has ended;
 	// 0: DefaultGrace.
@@ -125,10 +128,10 @@ type timing struct {
 	retry         time.Duration // the first pause after an error; it doubles
 	retryMax      time.Duration
 	appendTry     time.Duration // bounds one append
+	drainPatience time.Duration // how long what was spooled goes before new starts
 	overrun       time.Duration // what a call may take after its context's end
 	recordWait    time.Duration // what appends may take when the worker must exit
 	redeliver     time.Duration // pause before a start comes again that could not be claimed
-	drainPatience time.Duration // how long what was spooled goes before new starts
 	unreadable    time.Duration // pause before a start comes again that could not be read
 }
 
@@ -142,10 +145,10 @@ func defaultTiming() timing {
 		retry:         100 * time.Millisecond,
 		retryMax:      5 * time.Second,
 		appendTry:     10 * time.Second,
+		drainPatience: time.Minute,
 		overrun:       2 * time.Second,
 		recordWait:    10 * time.Second,
 		redeliver:     15 * time.Second,
-		drainPatience: time.Minute,
 		unreadable:    time.Minute,
 	}
 }

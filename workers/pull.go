@@ -221,7 +221,7 @@ func (w *Worker) reportProgress() (end func()) {
 		defer close(ended)
 		tick := time.NewTicker(w.timing.ackWait / 3)
 		defer tick.Stop()
-		var held []jetstream.Msg
+		var held []delivery
 		for {
 			select {
 			case <-stop:
@@ -241,7 +241,7 @@ func (w *Worker) reportProgress() (end func()) {
 	}
 }
 
-func (w *Worker) heldStarts(into []jetstream.Msg) []jetstream.Msg {
+func (w *Worker) heldStarts(into []delivery) []delivery {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for a := range w.held {

@@ -31,6 +31,8 @@ type fakeFold struct {
 	onDecided func(ctx context.Context, n int, c *ledger.Claim) error // after it was
 	onAppend  func(n int, c *ledger.Completion) error
 
+	replays bool // claims that replay are accepted
+
 	mu          sync.Mutex
 	claims      []*ledger.Claim
 	appends     int
@@ -79,7 +81,7 @@ func (f *fakeFold) claim(c *ledger.Claim) ledger.Answer {
 	switch holder := f.claimants[id]; {
 	case f.ended[id]:
 		answer.Reason = ledger.AttemptEnded
-	case holder == "":
+	case holder == "" || c.Replay && f.replays:
 		f.claimants[id] = c.Claim
 		answer.Decision = ledger.Accepted
 	case holder == c.Claim:

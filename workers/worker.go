@@ -22,7 +22,8 @@ const maxListedLosses = 10
 //
 // For each start that it is given it claims the attempt, waits for the fold's
 // decision, calls the provider if that is still in time, records how the call
-// ended and acknowledges the start. Acknowledgements decide nothing: a start
+// ended and acknowledges the start. Replay does the same for an attempt whose
+// end is not known. Acknowledgements decide nothing: a start
 // that is delivered again is claimed again, and that claim is refused.
 //
 // A provider that has not returned soon after its context's end loses its
@@ -56,6 +57,7 @@ type Worker struct {
 	endRecords  context.CancelFunc
 
 	mu       sync.Mutex
+	working  bool                   // Run runs and has not been told to stop
 	held     map[*attempt]struct{}  // whose starts are not acknowledged
 	running  map[attemptID]*attempt // whose provider is being called
 	losses   []error                // completions that were not recorded, the first of them
@@ -120,8 +122,10 @@ func (w *Worker) Run(ctx context.Context) error {
 	}
 	defer w.cancelCalls()
 	defer w.endRecords()
-	if err := w.openConsumer(ctx); err != nil {
-		return err
+	if !w.o.ReplayOnly {
+		if err := w.openConsumer(ctx); err != nil {
+			return err
+		}
 	}
 	stops, err := w.listenForStops()
 	if err != nil {
@@ -129,8 +133,9 @@ func (w *Worker) Run(ctx context.Context) error {
 	}
 	endProgress := w.reportProgress()
 
-	w.drainSpool(ctx)
-	pullErr := w.pull(ctx)
+	w.setWorking(true)
+	pullErr := w.work(ctx)
+	w.setWorking(false)
 	finishErr := w.finish()
 	endProgress()
 	if err := stops.Unsubscribe(); err != nil && !errors.Is(err, nats.ErrConnectionClosed) {
@@ -138,6 +143,22 @@ func (w *Worker) Run(ctx context.Context) error {
 	}
 	w.flush()
 	return errors.Join(pullErr, finishErr)
+}
+
+// work lasts until ctx ends, or until starts cannot be had any more.
+func (w *Worker) work(ctx context.Context) error {
+	w.drainSpool(ctx)
+	if w.o.ReplayOnly {
+		<-ctx.Done()
+		return nil
+	}
+	return w.pull(ctx)
+}
+
+func (w *Worker) setWorking(working bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.working = working
 }
 
 // finish waits for what is still going on, and ends it when its time is over.
