@@ -82,7 +82,7 @@ func TestViewsUseIndexesOfTheLiveGeneration(t *testing.T) {
 			WHERE (created_at, id) < (` + epoch0 + ` + interval '1 hour', '` + id + `') ORDER BY created_at DESC, id DESC LIMIT 50`},
 		"unknown jobs": {"jobs_attention_idx", `SELECT id FROM ledger.jobs WHERE state = 'unknown'
 			ORDER BY created_at DESC, id DESC LIMIT 50`},
-		"due jobs":             {"jobs_due_idx", "SELECT id FROM ledger.jobs WHERE due_at <= " + epoch0 + " ORDER BY due_at LIMIT 50"},
+		"due jobs":             {"jobs_timed_idx", "SELECT id FROM ledger.jobs WHERE state_reason IS DISTINCT FROM 'provider-paused' AND due_at <= " + epoch0 + " ORDER BY due_at LIMIT 50"},
 		"due attempts":         {"attempts_due_idx", "SELECT number FROM ledger.attempts WHERE due_at <= " + epoch0 + " ORDER BY due_at LIMIT 50"},
 		"unknown attempts":     {"attempts_in_flight_idx", "SELECT age FROM ledger.unknown_attempts"},
 		"job behind an answer": {"jobs_pkey", "SELECT age FROM ledger.unknown_attempts"},

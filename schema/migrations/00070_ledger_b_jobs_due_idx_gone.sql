@@ -1,0 +1,5 @@
+-- +goose NO TRANSACTION
+-- +goose Up
+-- The index jobs_timed_idx has taken its place; what nobody reads would still be paid for with
+-- every row that waits.
+DROP INDEX IF EXISTS ledger_b.jobs_due_idx;
