@@ -120,6 +120,7 @@ var attemptsTable = table[ledger.Attempt]{"attempts", []column[ledger.Attempt]{
 	{"resolution_reason", typText, func(b []byte, a *ledger.Attempt) []byte { return putOptText(b, a.ResolvedReason) }, false},
 	{"start_seq", typInt, func(b []byte, a *ledger.Attempt) []byte { return putOptInt(b, int64(a.StartSeq)) }, false},
 	{"seqs", typSeqs, func(b []byte, a *ledger.Attempt) []byte { return putSeqs(b, a.Seqs) }, false},
+	{"replays", typInt, func(b []byte, a *ledger.Attempt) []byte { return putInt(b, int64(a.Replays)) }, false},
 }}
 
 var rejectionsTable = table[ledger.Rejection]{"rejections", []column[ledger.Rejection]{
@@ -157,6 +158,8 @@ var providersTable = table[ledger.ProviderRow]{"providers", []column[ledger.Prov
 	{"digest", typBytes, func(b []byte, r *ledger.ProviderRow) []byte { return putDigest(b, r.Digest) }, true},
 	{"at", typTime, func(b []byte, r *ledger.ProviderRow) []byte { return putTime(b, r.At) }, true},
 	{"actor", typText, func(b []byte, r *ledger.ProviderRow) []byte { return putOptText(b, r.Actor) }, true},
+	{"paused", typBool, func(b []byte, r *ledger.ProviderRow) []byte { return putBool(b, r.Paused) }, true},
+	{"pause_reason", typText, func(b []byte, r *ledger.ProviderRow) []byte { return putOptText(b, r.PauseReason) }, true},
 }}
 
 var verificationsTable = table[ledger.VerificationRow]{"provider_verifications", []column[ledger.VerificationRow]{

@@ -21,7 +21,7 @@ const (
 	attemptsSelect = "t.job_id, t.number, t.provider, t.state, t.reason, t.job_version, t.idempotency_key, t.worker," +
 		" t.claim_hash, t.start_by, t.deadline, t.due_at, t.requested_at, t.started_at, t.unknown_since, t.finished_at," +
 		" t.failure_class, t.failure_message, t.failure_reach, t.executed, t.provider_ref, t.usage, t.completion_digest," +
-		" t.resolved_at, t.resolved_by, t.resolution_reason, t.start_seq, t.seqs"
+		" t.resolved_at, t.resolved_by, t.resolution_reason, t.start_seq, t.seqs, t.replays"
 )
 
 // opt scans a nullable column: NULL gives the zero value.
@@ -110,7 +110,7 @@ func attemptDestinations(a *ledger.Attempt) []any {
 		nullable(&a.Failure.Class), nullable(&a.Failure.Message), nullable(&a.Failure.Reach),
 		nullable(&a.Failure.Executed), nullable(&a.ProviderRef), &a.Usage, digestInto{&a.Completion},
 		timeInto{&a.ResolvedAt}, nullable(&a.ResolvedBy), nullable(&a.ResolvedReason), nullable(&a.StartSeq),
-		seqsInto{&a.Seqs},
+		seqsInto{&a.Seqs}, &a.Replays,
 	}
 }
 
@@ -301,7 +301,7 @@ func (s *Store) LoadDefinitions(ctx context.Context, state *ledger.State, upTo u
 // The columns of definitions, for scanKind and scanProvider.
 const (
 	kindsSelect     = "t.seq, t.at, t.actor, t.definition"
-	providersSelect = "t.seq, t.at, t.actor, t.name, t.type, t.definition, t.digest"
+	providersSelect = "t.seq, t.at, t.actor, t.name, t.type, t.definition, t.digest, t.paused, t.pause_reason"
 )
 
 func scanKind(row pgx.CollectableRow) (*ledger.KindRow, error) {
@@ -320,7 +320,8 @@ func scanKind(row pgx.CollectableRow) (*ledger.KindRow, error) {
 
 func scanProvider(row pgx.CollectableRow) (*ledger.ProviderRow, error) {
 	r := &ledger.ProviderRow{}
-	return r, scanInto(row, &r.Seq, timeInto{&r.At}, nullable(&r.Actor), &r.Name, &r.Type, &r.Definition, digestInto{&r.Digest})
+	return r, scanInto(row, &r.Seq, timeInto{&r.At}, nullable(&r.Actor), &r.Name, &r.Type, &r.Definition, digestInto{&r.Digest},
+		&r.Paused, nullable(&r.PauseReason))
 }
 
 func each(ctx context.Context, pool *pgxpool.Pool, sql string, arg any, visit func(pgx.CollectableRow) error) error {
