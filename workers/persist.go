@@ -16,16 +16,34 @@ import (
 const spoolAhead = 32
 
 // persist appends a completion until the stream has acknowledged it, and reports
-// whether it has. It gives up only when ctx ends.
+// whether it has. It gives up only when ctx ends or, with the completion in the
+// spool, somewhat earlier once the worker has been told to exit.
 //
 // From its first failure on the completion is in the spool as well, if there is
 // one: what ends the process may give it no time. kept is the name of its file
 // there; "": it is not there yet.
 func (w *Worker) persist(ctx context.Context, c *ledger.Completion, kept string) bool {
-	log := w.log.With("job", c.Job, "attempt", c.Attempt)
 	m := fit(c, w.completionLimit())
-	if kept == "" && !w.o.JetStream.Conn().IsConnected() {
+	if kept == "" && w.o.JetStream.Conn().IsConnected() {
+		err := w.append(ctx, m)
+		if err == nil {
+			return true
+		}
+		m = w.refit(c, m, err)
+	}
+	if kept == "" {
 		kept = w.keep(m)
+	}
+	return w.insist(ctx, c, m, kept)
+}
+
+// insist is the part of persist that comes after a failure.
+func (w *Worker) insist(ctx context.Context, c *ledger.Completion, m ledger.Message, kept string) bool {
+	log := w.log.With("job", c.Job, "attempt", c.Attempt)
+	if kept != "" {
+		var cancel context.CancelFunc
+		ctx, cancel = eitherEnds(ctx, w.exiting)
+		defer cancel()
 	}
 	pauses := w.newBackoff()
 	for {
@@ -34,15 +52,13 @@ func (w *Worker) persist(ctx context.Context, c *ledger.Completion, kept string)
 			w.dropKept(kept)
 			return true
 		}
-		if kept == "" {
-			kept = w.keep(m)
-		}
-		if errors.Is(err, nats.ErrMaxPayload) { // another server, which takes less
-			m = fit(c, min(w.completionLimit(), len(m.Data)-1))
-		}
+		m = w.refit(c, m, err)
 		log.Warn("a completion cannot be appended; it is tried again", "outcome", c.Outcome, "spooled", kept != "", "error", err)
 		if pauses.pause(ctx) {
 			continue
+		}
+		if kept == "" {
+			kept = w.keep(m) // there may be room now
 		}
 		if kept != "" {
 			log.Warn("a completion stays in the spool: the worker exits and could not append it; the next worker on this spool does",
@@ -53,6 +69,24 @@ func (w *Worker) persist(ctx context.Context, c *ledger.Completion, kept string)
 			"class", c.Failure.Class, "provider_ref", c.ProviderRef, "error", err)
 		w.lose(fmt.Errorf("workers: job %s attempt %d ended as %s, which could not be recorded: %w", c.Job, c.Attempt, c.Outcome, err))
 		return false
+	}
+}
+
+// refit makes the message smaller if that was what the server did not like.
+func (w *Worker) refit(c *ledger.Completion, m ledger.Message, err error) ledger.Message {
+	if !errors.Is(err, nats.ErrMaxPayload) {
+		return m
+	}
+	return fit(c, min(w.completionLimit(), len(m.Data)-1))
+}
+
+// eitherEnds returns a context that ends with ctx and with other.
+func eitherEnds(ctx, other context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(other, cancel)
+	return ctx, func() {
+		stop()
+		cancel()
 	}
 }
 

@@ -55,6 +55,8 @@ type Worker struct {
 	cancelCalls context.CancelFunc
 	records     context.Context // ends when nothing can be recorded any more
 	endRecords  context.CancelFunc
+	exiting     context.Context // ends when what is in the spool is left there
+	exit        context.CancelFunc
 
 	mu       sync.Mutex
 	working  bool                   // Run runs and has not been told to stop
@@ -97,6 +99,7 @@ func New(o Options) (*Worker, error) {
 	}
 	w.calls, w.cancelCalls = context.WithCancel(context.Background())
 	w.records, w.endRecords = context.WithCancel(context.Background())
+	w.exiting, w.exit = context.WithCancel(context.Background())
 	return w, nil
 }
 
@@ -122,6 +125,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	}
 	defer w.cancelCalls()
 	defer w.endRecords()
+	defer w.exit()
 	if !w.o.ReplayOnly {
 		if err := w.openConsumer(ctx); err != nil {
 			return err
@@ -163,6 +167,8 @@ func (w *Worker) setWorking(working bool) {
 
 // finish waits for what is still going on, and ends it when its time is over.
 func (w *Worker) finish() error {
+	patience := time.AfterFunc(w.timing.recordWait, w.exit)
+	defer patience.Stop()
 	ended := make(chan struct{})
 	go func() {
 		w.wg.Wait()

@@ -65,6 +65,7 @@ type app struct {
 	ledger    projector.Meta // which ledger; Shards is not looked at
 	roles     []string
 	providers map[string]config.Provider // what the worker role serves
+	spoolDir  string                     // of the worker role; "": none
 	listen    string                     // host:port of the API
 	auth      httpapi.Authenticator
 	// grace is how long running calls of workers may go on when the process
@@ -73,6 +74,7 @@ type app struct {
 
 	links    []*link
 	pools    []*pgxpool.Pool
+	spool    *spool       // nil without spoolDir
 	listener net.Listener // of the API
 
 	components []component
@@ -120,7 +122,8 @@ func (a *app) close() error {
 	for _, p := range a.pools {
 		p.Close()
 	}
-	a.links, a.pools = nil, nil
+	errs = append(errs, a.spool.close())
+	a.links, a.pools, a.spool = nil, nil, nil
 	return errors.Join(errs...)
 }
 

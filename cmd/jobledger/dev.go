@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -124,7 +125,8 @@ func (s *devStack) start(ctx context.Context) error {
 	}
 	s.app = &app{
 		log: s.log, nats: s.target().nats, database: s.target().database, ledger: meta,
-		roles: allRoles, providers: s.cfg.Providers, listen: s.cfg.API.Listen, auth: httpapi.DevAuth(), grace: devGrace,
+		roles: allRoles, providers: s.cfg.Providers,
+		spoolDir: cmp.Or(s.cfg.Workers.Spool, filepath.Join(s.dir, "spool")), listen: s.cfg.API.Listen, auth: httpapi.DevAuth(), grace: devGrace,
 	}
 	return s.app.open(ctx)
 }

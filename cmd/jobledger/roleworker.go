@@ -18,6 +18,9 @@ func (a *app) openWorkers(context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := a.openSpool(); err != nil {
+		return err
+	}
 	var list []*workers.Worker
 	for _, name := range slices.Sorted(maps.Keys(a.providers)) {
 		w, err := a.newWorker(l, a.providers[name])
@@ -55,7 +58,7 @@ func (a *app) newWorker(l *link, p config.Provider) (*workers.Worker, error) {
 	return workers.New(workers.Options{
 		Provider: p.Name, Impl: impl, Concurrency: p.Concurrency,
 		Ledger: l.client, JetStream: l.js, Stream: a.ledger.Stream, SubjectPrefix: a.ledger.Prefix,
-		Name: workerName(), KeyPerAttempt: perAttempt, Grace: a.grace,
+		Name: workerName(), KeyPerAttempt: perAttempt, Grace: a.grace, Spool: a.spool.of(p.Name),
 		Log: a.log.With("role", roleWorker),
 	})
 }

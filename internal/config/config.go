@@ -21,6 +21,7 @@ type Config struct {
 	NATS     NATS
 	Database Database
 	API      API
+	Workers  Workers
 	// Kinds by name. Never nil in a Config that this package made.
 	Kinds map[string]Kind
 	// Providers by name. Never nil in a Config that this package made.
@@ -58,6 +59,14 @@ type API struct {
 	Metrics string
 	// TokensFile is the path that [LoadTokens] reads; empty: no tokens.
 	TokensFile string
+}
+
+// Workers says what the worker role needs beside its providers.
+type Workers struct {
+	// Spool is the folder for completions that cannot be appended, so that they
+	// outlive the process. One process at a time may use it. Empty: there is none
+	// (`jobledger dev` then has one in its data directory).
+	Spool string
 }
 
 // Effects says whether an attempt changes anything outside the ledger.

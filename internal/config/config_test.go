@@ -22,6 +22,7 @@ func TestLoadFull(t *testing.T) {
 		},
 		Database: Database{URL: "postgres://ledger@db1:26257,db2:26257/ledger?sslmode=verify-full"},
 		API:      API{Listen: "0.0.0.0:80", TokensFile: "/etc/jobledger/tokens.yaml"},
+		Workers:  Workers{Spool: "testdata/var/spool"},
 		Kinds: map[string]Kind{
 			"summarize": {
 				Name: "summarize", Providers: []string{"fallback", "primary"},

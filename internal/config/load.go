@@ -13,7 +13,7 @@ import (
 
 // Load reads the configuration file at path. What the file leaves out has the
 // values of [Default]. Relative paths in the file (nats.creds, api.tokens_file,
-// a kind's contract, an exec provider's dir) are taken from the file's own
+// workers.spool, a kind's contract, an exec provider's dir) are taken from the file's own
 // folder and returned joined to it.
 //
 // A file that is not there is an error (fs.ErrNotExist) if required, otherwise
@@ -49,13 +49,14 @@ func decode(path string, data []byte) (*Config, error) {
 }
 
 func readConfig(root node, c *Config) {
-	o, ok := root.object("a mapping with nats, database, api, kinds and providers")
+	o, ok := root.object("a mapping with nats, database, api, workers, kinds and providers")
 	if !ok {
 		return
 	}
 	section(o, "nats", func(o *object) { readNATS(o, &c.NATS) })
 	section(o, "database", func(o *object) { set(o, "url", &c.Database.URL, databaseURL) })
 	section(o, "api", func(o *object) { readAPI(o, &c.API) })
+	section(o, "workers", func(o *object) { set(o, "spool", &c.Workers.Spool, text) })
 
 	// A kind may name every provider that stands in the file, whether or not
 	// that one is faulty itself: one slip gives one message.
@@ -139,6 +140,7 @@ func (c *Config) resolvePaths(folder string) {
 	}
 	c.NATS.Creds = resolve(c.NATS.Creds)
 	c.API.TokensFile = resolve(c.API.TokensFile)
+	c.Workers.Spool = resolve(c.Workers.Spool)
 	for name, k := range c.Kinds {
 		k.Contract = resolve(k.Contract)
 		c.Kinds[name] = k
