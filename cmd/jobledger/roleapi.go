@@ -9,10 +9,12 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/sync/errgroup"
 
 	"jobledger/projector"
 	"jobledger/publisher"
 	"jobledger/publisher/httpapi"
+	"jobledger/publisher/natsapi"
 )
 
 func (a *app) openAPI(ctx context.Context) error {
@@ -43,13 +45,31 @@ func (a *app) openAPI(ctx context.Context) error {
 		api.Close()
 		return fmt.Errorf("listen for the API: %w", err)
 	}
+	services, err := natsapi.Start(natsapi.Options{
+		Conn: l.nc, Caller: api, Stream: a.ledger.Stream, SubjectPrefix: a.ledger.Prefix, Version: version(), Log: log,
+	})
+	if err != nil {
+		api.Close()
+		return err
+	}
 	run := func(ctx context.Context) error {
 		defer api.Close()
-		log.Info("serving the API", "url", "http://"+a.listener.Addr().String())
-		return api.Serve(ctx, a.listener, httpapi.DefaultGrace)
+		log.Info("serving the API", "url", "http://"+a.listener.Addr().String(), "services", a.ledger.Prefix+".api.>")
+		return serveBoth(ctx,
+			func(ctx context.Context) error { return api.Serve(ctx, a.listener, httpapi.DefaultGrace) },
+			func(ctx context.Context) error { return services.Run(ctx, natsapi.DefaultGrace) })
 	}
 	a.components = append(a.components, component{name: roleAPI, grace: apiGrace, run: run})
 	return nil
+}
+
+// serveBoth serves through two doors; if one fails the other is closed, too.
+func serveBoth(ctx context.Context, doors ...func(context.Context) error) error {
+	g, ctx := errgroup.WithContext(ctx)
+	for _, serve := range doors {
+		g.Go(func() error { return serve(ctx) })
+	}
+	return g.Wait()
 }
 
 func streamEnd(s jetstream.Stream) func(context.Context) (uint64, error) {
