@@ -10,13 +10,14 @@ import (
 type Folded struct {
 	Entry    ledger.EntryKind
 	Decision ledger.Decision
+	Reason   ledger.Reason // "" when accepted or duplicate
 }
 
 // A CommitReport describes a stored batch.
 type CommitReport struct {
 	Shard  int
 	Seq    uint64         // the shard's checkpoint now
-	Folded map[Folded]int // entries of the batch by kind and decision
+	Folded map[Folded]int // entries of the batch that ask for a decision, by kind and decision
 	Oldest time.Time      // when the batch's first entry was stored; zero for an empty batch
 	Took   time.Duration  // of the transaction
 }

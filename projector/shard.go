@@ -196,7 +196,7 @@ func (b *batch) take(it item, v ledger.Verdict) {
 	if v.Answer.Decision == "" {
 		return
 	}
-	b.folded[Folded{it.entry.Kind, v.Answer.Decision}]++
+	b.folded[Folded{it.entry.Kind, v.Answer.Decision, v.Answer.Reason}]++
 	if it.reply != "" {
 		b.answers = append(b.answers, answer{it.reply, v.Answer})
 	}

@@ -1,0 +1,92 @@
+package projector
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"jobledger/ledger"
+)
+
+// Bounds of what is counted for metrics: rows that one question reads, groups
+// that it returns, and how long the database may take for it.
+const (
+	gaugeAttempts = 10_000
+	gaugeJobs     = 20_000
+	gaugeGroups   = 500
+	gaugeTimeout  = 2 * time.Second
+)
+
+// Gauges are figures of the tables as they are now.
+type Gauges struct {
+	// Unknown has the unknown attempts, of which the 10,000 that were requested
+	// first are counted.
+	Unknown []UnknownGroup
+	// Waiting has the waiting jobs by reason, of which the 20,000 oldest are
+	// counted.
+	Waiting map[ledger.StateReason]int64
+	// Checkpoints are the sequences up to which the shards are in the tables.
+	Checkpoints []uint64
+}
+
+// An UnknownGroup is the unknown attempts of one kind on one provider.
+type UnknownGroup struct {
+	Provider, Kind string
+	Attempts       int64
+	Since          time.Time // when the oldest became unknown
+}
+
+// Gauges reads figures for metrics, in one short transaction of at most some
+// seconds. What it reads is bounded, however much is unknown or waits, and comes
+// from the indexes of attempts in flight and of jobs that need attention.
+func (q *Queries) Gauges(ctx context.Context) (Gauges, error) {
+	ctx, cancel := context.WithTimeout(ctx, gaugeTimeout)
+	defer cancel()
+	g := Gauges{Waiting: map[ledger.StateReason]int64{}}
+	err := pgx.BeginTxFunc(ctx, q.pool, pgx.TxOptions{AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
+		// The context ends the wait for an answer; this ends the work.
+		if _, err := tx.Exec(ctx, fmt.Sprintf("SET LOCAL statement_timeout = %d", gaugeTimeout.Milliseconds())); err != nil {
+			return err
+		}
+		return g.read(ctx, tx)
+	})
+	if err != nil {
+		return Gauges{}, fmt.Errorf("read figures of the tables: %w", err)
+	}
+	return g, nil
+}
+
+const (
+	unknownSQL = "SELECT u.provider, j.kind, count(*), min(u.unknown_since) FROM (SELECT t.job_id, t.provider, t.unknown_since" +
+		" FROM ledger.attempts AS t WHERE t.state = 'unknown' ORDER BY t.requested_at, t.job_id, t.number LIMIT $1) AS u" +
+		" JOIN ledger.jobs AS j ON j.id = u.job_id GROUP BY u.provider, j.kind ORDER BY u.provider, j.kind LIMIT $2"
+	waitingSQL = "SELECT w.reason, count(*) FROM (SELECT coalesce(t.state_reason, '') AS reason FROM ledger.jobs AS t WHERE t.state = 'waiting'" +
+		" ORDER BY t.created_at, t.id LIMIT $1) AS w GROUP BY w.reason"
+)
+
+func (g *Gauges) read(ctx context.Context, tx pgx.Tx) error {
+	var unknown UnknownGroup
+	rows, _ := tx.Query(ctx, unknownSQL, gaugeAttempts, gaugeGroups) // its error is ForEachRow's too
+	_, err := pgx.ForEachRow(rows, []any{&unknown.Provider, &unknown.Kind, &unknown.Attempts, &unknown.Since}, func() error {
+		g.Unknown = append(g.Unknown, unknown)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	var reason ledger.StateReason
+	var jobs int64
+	rows, _ = tx.Query(ctx, waitingSQL, gaugeJobs)
+	_, err = pgx.ForEachRow(rows, []any{&reason, &jobs}, func() error {
+		g.Waiting[reason] = jobs
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	rows, _ = tx.Query(ctx, "SELECT c.seq FROM ledger.checkpoints AS c ORDER BY c.shard")
+	g.Checkpoints, err = pgx.CollectRows(rows, pgx.RowTo[uint64])
+	return err
+}
