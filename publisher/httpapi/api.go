@@ -86,7 +86,7 @@ type Options struct {
 	// KeepAlive is how often a stream of events without any says that it lives:
 	// 15 s.
 	KeepAlive time.Duration
-	// SlowReader is how long a reader of events may leave one unread: 10 s.
+	// SlowReader is how long a reader of events may leave one unread: 5 s.
 	SlowReader time.Duration
 }
 

@@ -98,11 +98,13 @@ func (a *API) streamJob(w http.ResponseWriter, r *http.Request, who Principal) e
 		return err
 	}
 	w.Header().Set(JobHeader, id.String())
-	if j.State.Settled() && j.News().Seq <= seen {
+	found := j.News().Seq
+	if j.State.Settled() && found <= seen {
 		w.WriteHeader(http.StatusNoContent) // tells a browser not to come back
 		return nil
 	}
-	s := &stream{a: a, w: w, conn: http.NewResponseController(w), job: id, seen: seen}
+	s := &stream{a: a, w: w, conn: http.NewResponseController(w), watch: a.hub.watch(id), found: found, seen: seen}
+	defer s.watch.leave()
 	limitBuffer(r.Context())
 	if err := s.begin(); err != nil {
 		return fmt.Errorf("begin a stream of events: %w", err)
@@ -145,15 +147,16 @@ func lastEvent(r *http.Request) (uint64, error) {
 	return seq, nil
 }
 
-// A stream is one reader of a job's events. It holds at most one event, and
-// that only while it is written: what a slow reader misses is not kept for it,
-// since the next event says all.
+// A stream is one reader of a job's events. It keeps none for its reader: what a
+// slow one misses the next event says as well. While an event is written, the
+// stream holds it together with all others of the job.
 type stream struct {
-	a    *API
-	w    http.ResponseWriter
-	conn *http.ResponseController
-	job  uuid.UUID
-	seen uint64 // the sequence of the last event that was written
+	a     *API
+	w     http.ResponseWriter
+	conn  *http.ResponseController
+	watch *watch
+	found uint64 // the sequence at which the job was found when the reader came
+	seen  uint64 // the sequence of the last event that was written
 }
 
 // begin writes the header, and when to come back after the stream has ended.
@@ -175,15 +178,14 @@ func (s *stream) begin() error {
 func (s *stream) follow(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, maxStream)
 	defer cancel()
-	watch := s.a.hub.watch(s.job)
-	defer watch.leave()
 	alive := time.NewTicker(s.a.opts.KeepAlive)
 	defer alive.Stop()
 	for {
-		news, changed := watch.look()
+		news, changed := s.watch.look()
+		newest := max(news.Seq, s.found) // others' news may be older than what was found
 		switch {
-		case news.Seq > s.seen:
-			over, err := s.tell(ctx)
+		case newest > s.seen:
+			over, err := s.tell(ctx, newest)
 			if over || err != nil {
 				return err
 			}
@@ -205,42 +207,51 @@ func (s *stream) follow(ctx context.Context) error {
 	}
 }
 
-// tell writes the job as it is now; over: it is settled, so that this was the
-// last event. A job that cannot be read ends the stream: the reader comes back.
-func (s *stream) tell(ctx context.Context) (over bool, err error) {
-	id, event, over, err := s.event(ctx)
+// tell writes the job as it is now, with the entry newest or later; over: it is
+// settled, so that this was the last event. A job that cannot be read ends the
+// stream: the reader comes back.
+func (s *stream) tell(ctx context.Context, newest uint64) (over bool, err error) {
+	e, err := s.watch.event(ctx, newest, s.a.readEvent)
 	switch {
 	case ctx.Err() != nil:
 		return true, nil
 	case err != nil:
-		s.a.log.Warn("a job could not be read for a stream of events", "job", s.job, "error", err)
+		s.a.log.Warn("a job could not be read for a stream of events", "job", s.watch.job, "error", err)
 		return true, nil
-	case id <= s.seen:
+	case e.seq <= s.seen:
 		return !s.a.pause(ctx, readAgain), nil // read from a replica that is behind
 	}
-	s.seen = id
-	return over, s.write(event)
+	s.seen = e.seq
+	return e.settled, s.write(e.text)
 }
 
-// event makes the event of the job as it is.
-func (s *stream) event(ctx context.Context) (id uint64, event []byte, settled bool, err error) {
-	j, err := s.a.opts.Reader.Job(ctx, s.job)
-	if err == nil && j == nil {
-		err = errors.New("the job is not there any more")
-	}
+// An event is what streams say of a job.
+type event struct {
+	seq     uint64 // of the entry that changed the job last
+	text    []byte
+	settled bool
+}
+
+// readEvent makes the event of the job as it is.
+func (a *API) readEvent(ctx context.Context, job uuid.UUID) (*event, error) {
+	j, err := a.opts.Reader.Job(ctx, job)
 	if err != nil {
-		return 0, nil, false, err
+		return nil, err
 	}
-	id = j.News().Seq
+	if j == nil {
+		return nil, errors.New("the job is not there any more")
+	}
+	e := &event{seq: j.News().Seq, settled: j.State.Settled()}
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "id: %d\ndata: ", id)
+	fmt.Fprintf(&b, "id: %d\ndata: ", e.seq)
 	enc := json.NewEncoder(&b) // ends with the line feed that an event's line needs
 	enc.SetEscapeHTML(false)
 	if err := enc.Encode(viewEvent(j)); err != nil {
-		return 0, nil, false, err
+		return nil, err
 	}
 	b.WriteByte('\n')
-	return id, b.Bytes(), j.State.Settled(), nil
+	e.text = b.Bytes()
+	return e, nil
 }
 
 // write writes and flushes, within the time that a slow reader has.

@@ -249,6 +249,27 @@ func TestStalledReaderIsDropped(t *testing.T) {
 	require.Equal(t, "running", w.stream(client, r.last, func(r *http.Request) { r.Header.Del("Last-Event-ID") }).is(http.StatusOK).next().State)
 }
 
+// TestStreamsOfAJobShareItsReads follows one job from many readers.
+func TestStreamsOfAJobShareItsReads(t *testing.T) {
+	t.Parallel()
+	const readers = 50
+	w := newWorld(t)
+	client := w.serve()
+	w.submit("order-17", simple).do().is(http.StatusCreated)
+	var all []*reader
+	for range readers {
+		r := w.stream(client, "").is(http.StatusOK)
+		r.next()
+		all = append(all, r)
+	}
+	w.set(func() { w.jobReads = 0 })
+	w.claimed(order17)
+	for _, r := range all {
+		require.Equal(t, "running", r.next().Attempts[0].State)
+	}
+	w.set(func() { require.Equal(t, 1, w.jobReads) })
+}
+
 func TestClosingEndsStreams(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

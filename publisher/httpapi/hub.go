@@ -58,6 +58,9 @@ type watched struct {
 	asked    bool          // stands in urgent
 	turn     time.Time     // when it is looked at next
 	pace     time.Duration // between the last look and the turn, without the jitter
+
+	making chan struct{} // holds something while event is read or made
+	event  *event        // the last that a stream has asked for
 }
 
 func newHub(o *Options, log *slog.Logger) *hub {
@@ -79,7 +82,7 @@ func (h *hub) watch(job uuid.UUID) *watch {
 	defer h.mu.Unlock()
 	w := h.jobs[job]
 	if w == nil {
-		w = &watched{changed: make(chan struct{}), unwatch: func() {}, turn: time.Now().Add(firstLook), pace: firstLook}
+		w = &watched{changed: make(chan struct{}), making: make(chan struct{}, 1), unwatch: func() {}, turn: time.Now().Add(firstLook), pace: firstLook}
 		h.jobs[job] = w
 		if h.outcomes != nil {
 			w.unwatch = h.outcomes.Watch(job, func() { h.hasten(job) })
@@ -125,6 +128,25 @@ func (w *watch) look() (ledger.JobNews, <-chan struct{}) {
 	w.hub.mu.Lock()
 	defer w.hub.mu.Unlock()
 	return w.news, w.changed
+}
+
+// event returns the job's event with the entry newest or a later one. However
+// many streams tell of a job, it is read once for each change.
+func (w *watch) event(ctx context.Context, newest uint64, read func(context.Context, uuid.UUID) (*event, error)) (*event, error) {
+	select {
+	case w.making <- struct{}{}:
+		defer func() { <-w.making }()
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	if w.watched.event == nil || w.watched.event.seq < newest {
+		e, err := read(ctx, w.job)
+		if err != nil {
+			return nil, err
+		}
+		w.watched.event = e
+	}
+	return w.watched.event, nil
 }
 
 // leave ends the watch.

@@ -109,7 +109,7 @@ const (
 	defaultMaxWaiters = 10_000
 	defaultMaxStreams = 1_000
 	defaultKeepAlive  = 15 * time.Second
-	defaultSlowReader = 10 * time.Second
+	defaultSlowReader = 5 * time.Second // less than DefaultGrace: a stop does not wait for it
 )
 
 // serveNews starts what waits and streams live on.

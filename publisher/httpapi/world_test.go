@@ -34,8 +34,10 @@ type world struct {
 	ids     map[string]uint64
 	entries []ledger.Message
 	reads   int
-	looks   []int // how many jobs each call of States was for
-	applied []int // how many jobs each call of Applied was for
+
+	jobReads int   // of single jobs
+	looks    []int // how many jobs each call of States was for
+	applied  []int // how many jobs each call of Applied was for
 
 	// fault, if set, is what Decide returns instead of appending.
 	fault error
@@ -138,6 +140,7 @@ func (w *world) Job(_ context.Context, id uuid.UUID) (*ledger.Job, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.reads++
+	w.jobReads++
 	j := w.state.Job(id)
 	if err := errors.Join(w.readFault, w.jobFault); err != nil || w.frozen || j == nil {
 		return nil, err
