@@ -93,7 +93,7 @@ func (c *cli) jobWaitCommand() *cobra.Command {
 			return exitWith(exitUsage, "--until is %q; expected known or terminal", until)
 		}
 		return c.withJob(ctx, &n, args, func(api *apiClient, id string) error {
-			return c.waitAndShow(ctx, api, id, timeout, until == "terminal")
+			return c.waitAndShow(ctx, &wait{api: api, id: id, timeout: timeout, terminal: until == "terminal"})
 		})
 	})
 	return cmd

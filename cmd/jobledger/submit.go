@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
-	"net/url"
 	"os"
 	"strings"
 	"time"
@@ -99,7 +98,8 @@ func (c *cli) submit(ctx context.Context, o submitOptions) error {
 	if err := a.decode(&j); err != nil {
 		return err
 	}
-	return c.waitAndShow(ctx, api, j.ID, o.timeout, false)
+	w := wait{api: api, id: j.ID, timeout: o.timeout, found: true}
+	return c.waitAndShow(ctx, &w)
 }
 
 // readJSON reads a JSON value that is given as itself, as @FILE, or as - for
@@ -146,39 +146,4 @@ func (c *cli) showJob(a answer) (*jobView, error) {
 		return &j, c.printBody(a.body)
 	}
 	return &j, c.printJob(&j)
-}
-
-// waitStep is how long one call waits for a job.
-const waitStep = 30 * time.Second
-
-// waitAndShow waits until the job is settled or, unless terminal is set,
-// unknown; prints it; and returns the exit status that belongs to its state.
-func (c *cli) waitAndShow(ctx context.Context, api *apiClient, id string, timeout time.Duration, terminal bool) error {
-	end := time.Now().Add(timeout)
-	for {
-		step := max(min(time.Until(end), waitStep), 0)
-		q := url.Values{"wait": {step.String()}}
-		if terminal {
-			q.Set("until", "terminal")
-		}
-		a, err := api.call(ctx, request{method: http.MethodGet, path: "/v1/jobs/" + id, query: q, wait: step})
-		if err != nil {
-			return err
-		}
-		var j jobView
-		if err := a.decode(&j); err != nil {
-			return err
-		}
-		over := j.State.Settled() || j.State == ledger.JobUnknown && !terminal
-		if !over && time.Now().Before(end) {
-			continue
-		}
-		if _, err := c.showJob(a); err != nil {
-			return err
-		}
-		if !over {
-			return exitWith(exitTimedOut, "after %s the job is still %s", timeout, j.stateCell())
-		}
-		return exitStatus(jobStatus(j.State))
-	}
 }
