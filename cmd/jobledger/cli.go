@@ -30,6 +30,8 @@ type cli struct {
 	// The global flags.
 	configFile string
 	natsURL    string
+	natsCreds  string
+	natsInbox  string
 	database   string
 	api        string
 	data       string
@@ -105,6 +107,8 @@ func (c *cli) root() *cobra.Command {
 	f := root.PersistentFlags()
 	f.StringVar(&c.configFile, "config", "jobledger.yaml", "the configuration `FILE`; the default may be missing")
 	f.StringVar(&c.natsURL, "nats", "", "the NATS server's `URL`, instead of the configuration's")
+	f.StringVar(&c.natsCreds, "nats-creds", "", "a `FILE` with credentials for NATS, instead of the configuration's")
+	f.StringVar(&c.natsInbox, "nats-inbox", "", "`PREFIX` of the subjects on which NATS answers this process, such as _INBOX.worker (default _INBOX)")
 	f.StringVar(&c.database, "database", "", "the database's `URL`, instead of the configuration's")
 	f.StringVar(&c.api, "api", "", "the HTTP API's `URL`: submit, job and attempt commands go there (token in JOBLEDGER_TOKEN)")
 	f.StringVar(&c.data, "data", ".jobledger", "the `DIR` of a dev stack; commands find a running one by DIR/dev.json")

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/url"
+	"regexp"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -30,6 +32,7 @@ const (
 type natsTarget struct {
 	url   string
 	creds string        // a credentials file; "": none
+	inbox string        // what the process's inboxes start with; "": _INBOX
 	via   []nats.Option // such as an in-process connection
 }
 
@@ -61,12 +64,25 @@ func (t natsTarget) dial(name string, log *slog.Logger) (*nats.Conn, error) {
 	if t.creds != "" {
 		options = append(options, nats.UserCredentials(t.creds))
 	}
+	if t.inbox != "" {
+		options = append(options, nats.CustomInboxPrefix(t.inbox))
+	}
 	nc, err := nats.Connect(t.url, append(options, t.via...)...)
 	if err != nil {
-		return nil, exitWith(exitUnreachable, "connect to NATS at %s: %w", t.url, err)
+		var urlErr *url.Error
+		if errors.As(err, &urlErr) {
+			err = urlErr.Err // without the URL
+		}
+		return nil, exitWith(exitUnreachable, "connect to NATS at %s: %w", redacted(t.url), err)
 	}
 	return nc, nil
 }
+
+// userInfo is what may stand before a host: names, passwords, tokens.
+var userInfo = regexp.MustCompile(`(^|//)[^/]*@`)
+
+// redacted is a list of URLs without the secrets that may stand in them.
+func redacted(urls string) string { return userInfo.ReplaceAllString(urls, "$1…@") }
 
 func subjectOf(sub *nats.Subscription) string {
 	if sub == nil {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"regexp"
 
 	"jobledger/internal/config"
 )
@@ -50,11 +51,22 @@ func (c *cli) target() (target, *config.Config, error) {
 	if c.natsURL != "" {
 		t.nats.url = c.natsURL
 	}
+	if c.natsCreds != "" {
+		t.nats.creds = c.natsCreds
+	}
+	if c.natsInbox != "" && !inboxPrefix.MatchString(c.natsInbox) {
+		return target{}, nil, exitWith(exitUsage, "--nats-inbox is %q; expected _INBOX, or _INBOX with names behind it, such as _INBOX.worker: decisions are sent nowhere else", c.natsInbox)
+	}
+	t.nats.inbox = c.natsInbox
 	if c.database != "" {
 		t.database = c.database
 	}
 	return t, cfg, nil
 }
+
+// inboxPrefix is what inboxes may start with: the projector and the services
+// answer below _INBOX only.
+var inboxPrefix = regexp.MustCompile(`^_INBOX(\.[A-Za-z0-9_-]+)*$`)
 
 // needDatabase is an error of usage if no database is known.
 func (t target) needDatabase() error {
