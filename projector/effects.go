@@ -35,19 +35,22 @@ type effects struct {
 	stream   jetstream.Stream
 	prefix   string // of the ledger's subjects, with the dot
 	appender Appender
-	log      *slog.Logger
+	// withTrace puts a trace context into the context of an append; nil: none.
+	withTrace func(ctx context.Context, traceparent string) context.Context
+	log       *slog.Logger
 }
 
 // perform carries out the effects of one batch and returns when the starts are
-// durable. It gives up only with ctx.
-func (f *effects) perform(ctx context.Context, answers []answer, list []ledger.Effect) error {
+// durable. traces holds the trace contexts of requests whose input is at hand.
+// It gives up only with ctx.
+func (f *effects) perform(ctx context.Context, answers []answer, list []ledger.Effect, traces map[uint64]string) error {
 	f.answer(answers)
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(startsAhead)
 	for i := range list {
 		e := &list[i]
 		if e.Kind == ledger.StartAttempt {
-			g.Go(func() error { return f.start(ctx, e) })
+			g.Go(func() error { return f.start(ctx, e, traces[e.RequestSeq]) })
 			continue
 		}
 		f.publish(f.message(e))
@@ -78,10 +81,10 @@ func (f *effects) publish(subject string, data []byte) {
 
 // start appends an attempt's start, and tries until that succeeds: an accepted
 // attempt that nobody hears of would stay starting for ever.
-func (f *effects) start(ctx context.Context, e *ledger.Effect) error {
+func (f *effects) start(ctx context.Context, e *ledger.Effect, trace string) error {
 	wait := 50 * time.Millisecond
 	for {
-		err := f.tryStart(ctx, e)
+		err := f.tryStart(ctx, e, trace)
 		var wrong *StreamError
 		if err == nil || errors.As(err, &wrong) || ctx.Err() != nil {
 			return err
@@ -94,31 +97,34 @@ func (f *effects) start(ctx context.Context, e *ledger.Effect) error {
 	}
 }
 
-func (f *effects) tryStart(ctx context.Context, e *ledger.Effect) error {
+func (f *effects) tryStart(ctx context.Context, e *ledger.Effect, trace string) error {
 	ctx, cancel := context.WithTimeout(ctx, appendTimeout)
 	defer cancel()
 	if e.Start.Input == nil {
-		input, err := f.input(ctx, e.RequestSeq)
-		if err != nil {
+		var err error
+		if e.Start.Input, trace, err = f.request(ctx, e.RequestSeq); err != nil {
 			return err
 		}
-		e.Start.Input = input
+	}
+	if f.withTrace != nil && trace != "" {
+		ctx = f.withTrace(ctx, trace)
 	}
 	_, err := f.appender.Append(ctx, e.Start.Message())
 	return err
 }
 
-// input fetches a job's input from the entry that requested it: the tables hold
-// it only as JSONB, which is not what the producer wrote.
-func (f *effects) input(ctx context.Context, seq uint64) ([]byte, error) {
+// request fetches a job's input, and its trace, from the entry that requested
+// it: the tables hold the input only as JSONB, which is not what the producer
+// wrote.
+func (f *effects) request(ctx context.Context, seq uint64) (input []byte, trace string, err error) {
 	m, err := fetchEntry(ctx, f.stream, seq)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	e := ledger.Decode(m.Sequence, m.Time, m.Subject[len(f.prefix):], m.Data)
 	r, ok := e.Body.(*ledger.Request)
 	if !ok {
-		return nil, wrongChain(seq)
+		return nil, "", wrongChain(seq)
 	}
-	return r.Input, nil
+	return r.Input, traceOf(m.Header), nil
 }

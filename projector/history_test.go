@@ -114,6 +114,9 @@ func historyKinds() []ledger.Kind {
 
 func (h *history) definitions() []ledger.Message {
 	list := []ledger.Message{(&ledger.Rules{Rules: 1}).Message()}
+	for _, name := range []string{"a", "c"} { // b's verifications are of a provider that nobody defined
+		list = append(list, (&ledger.ProviderDefinition{Name: name, Type: "http", Definition: h.providerText()}).Message())
+	}
 	for _, k := range historyKinds() {
 		list = append(list, (&ledger.KindDefinition{Kind: k}).Message(), h.verification("b", k.Name))
 	}
@@ -236,6 +239,10 @@ func (h *history) claim() ledger.Message {
 		Worker: "worker 1", StartSeq: uint64(h.count),
 	}
 	switch h.rnd.IntN(20) {
+	case 3, 4:
+		_, a = h.attempt(ledger.AttemptUnknown)
+		c.Job, c.Attempt, c.JobVersion, c.Provider = a.Job, a.Number, a.JobVersion, a.Provider
+		c.Claim, c.Replay, c.Worker = claimText(a, a.Replays+1), true, "reconciler"
 	case 0:
 		c.Claim = claimText(a, 1)
 	case 1:
@@ -249,7 +256,7 @@ func (h *history) claim() ledger.Message {
 func (h *history) completion() ledger.Message {
 	_, a := h.attempt(ledger.AttemptRunning, ledger.AttemptUnknown)
 	c := &ledger.Completion{
-		Job: a.Job, Attempt: a.Number, JobVersion: a.JobVersion, Provider: a.Provider, Claim: claimText(a, 0),
+		Job: a.Job, Attempt: a.Number, JobVersion: a.JobVersion, Provider: a.Provider, Claim: claimText(a, a.Replays),
 		Outcome: ledger.OutcomeSucceeded, Result: h.document(), ProviderRef: h.sometimes("ref-1"),
 	}
 	switch h.rnd.IntN(12) {
@@ -308,7 +315,10 @@ func (h *history) ask() ledger.Message {
 func (h *history) resolution() ledger.Message {
 	_, a := h.attempt(ledger.AttemptUnknown)
 	r := &ledger.Resolution{Job: a.Job, Attempt: a.Number, As: ledger.OutcomeCancelled, Reason: "asked the provider", Actor: "operator"}
-	switch h.rnd.IntN(3) {
+	switch h.rnd.IntN(5) {
+	case 3, 4:
+		_, a = h.attempt(ledger.AttemptRunning)
+		r.Job, r.Attempt, r.As, r.Worker = a.Job, a.Number, ledger.OutcomeUnknown, "worker 1"
 	case 0:
 		r.As, r.Result = ledger.OutcomeSucceeded, h.document()
 	case 1:
@@ -320,14 +330,22 @@ func (h *history) resolution() ledger.Message {
 func (h *history) definition() ledger.Message {
 	kinds := historyKinds()
 	k := kinds[h.rnd.IntN(len(kinds))]
-	switch h.rnd.IntN(3) {
+	switch h.rnd.IntN(5) {
+	case 3:
+		return (&ledger.ProviderBrake{Name: k.Providers[h.rnd.IntN(3)], Paused: true, Reason: h.sometimes("slow"), Actor: "operator"}).Message()
+	case 4:
+		return (&ledger.ProviderBrake{Name: k.Providers[h.rnd.IntN(3)], Actor: "operator"}).Message()
 	case 0:
 		k.MaxAttempts = 2 + h.rnd.IntN(3)
 		return (&ledger.KindDefinition{Kind: k, Actor: "operator"}).Message()
 	case 1:
-		return (&ledger.ProviderDefinition{Name: k.Providers[2], Type: "exec", Definition: fmt.Appendf(nil, `{"n": %d.0}`, h.rnd.IntN(2))}).Message()
+		return (&ledger.ProviderDefinition{Name: k.Providers[2], Type: "exec", Definition: h.providerText()}).Message()
 	}
 	return h.verification(k.Providers[h.rnd.IntN(3)], []string{k.Name, "nothing"}[h.rnd.IntN(2)])
+}
+
+func (h *history) providerText() []byte {
+	return fmt.Appendf(nil, `{"n": %d.0, "reconcile": {"replay": true}}`, h.rnd.IntN(2))
 }
 
 func (h *history) poison() ledger.Message {

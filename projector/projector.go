@@ -17,7 +17,8 @@ import (
 	"jobledger/ledger"
 )
 
-// Options of a Projector. All but Inbox, Observer and Log are required.
+// Options of a Projector. All but Inbox, Observer, WithTrace and Log are
+// required.
 type Options struct {
 	Pool     *pgxpool.Pool
 	Conn     *nats.Conn
@@ -27,7 +28,10 @@ type Options struct {
 	// Inbox is what the subject of a reply must start with; "_INBOX" if empty.
 	Inbox    string
 	Observer Observer
-	Log      *slog.Logger
+	// WithTrace puts the trace context of a job's request into the context that
+	// the Appender gets for its starts; nil: traces end here.
+	WithTrace func(ctx context.Context, traceparent string) context.Context
+	Log       *slog.Logger
 }
 
 func (o *Options) check() error {
@@ -165,6 +169,14 @@ func (p *Projector) session(ctx context.Context) error {
 			return err
 		}
 	}
+	end, err := streamState(ctx, r.stream, 0)
+	if err != nil {
+		return err
+	}
+	r.startsUntil = end.LastSeq
+	for _, s := range shards {
+		s.held = newHeldStarts(end.LastSeq)
+	}
 	for i, c := range points {
 		if err := shards[i].redo(ctx, r, c); err != nil {
 			return err
@@ -187,7 +199,7 @@ func (p *Projector) openShard(ctx context.Context, store *Store, c Checkpoint, s
 		number: c.Shard, shards: shards, store: store, obs: p.o.Observer, pos: c.Pos, in: in,
 		state: ledger.NewState(c.Rules),
 		effects: &effects{nc: p.o.Conn, stream: p.o.Stream, prefix: p.o.Prefix + ".", appender: p.o.Appender,
-			log: p.o.Log},
+			withTrace: p.o.WithTrace, log: p.o.Log},
 	}
 	if err := store.LoadDefinitions(ctx, s.state, c.Pos.Seq); err != nil {
 		return nil, err

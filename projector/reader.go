@@ -30,12 +30,18 @@ const (
 	readerExpiry = 30 * time.Second
 	// maxReplySubject bounds the subject of a reply, in bytes.
 	maxReplySubject = 256
+	// maxTrace bounds a trace context, in bytes. Version 0 has 55.
+	maxTrace = 128
 )
 
 // An item is an entry on its way to a shard.
 type item struct {
 	entry *ledger.Entry
 	reply string // where its decision is to be published, "" for nowhere
+	trace string // W3C trace context of whoever appended it, "" for none
+	// started, in a start that was in the stream before the session began, is
+	// the attempt that it starts.
+	started attemptKey
 }
 
 // A chunk is what the reader hands to a shard: its entries among those up to
@@ -58,6 +64,8 @@ type reader struct {
 	// after is where each shard has come: it gets only what follows. until, if
 	// not nil, is where each ends: the chunk that reaches it is its last.
 	after, until []uint64
+	// startsUntil is up to where the shards want to see starts too.
+	startsUntil uint64
 	// marks are stored checkpoints: the chain must agree at each.
 	marks []Position
 }
@@ -280,9 +288,16 @@ func (r *reader) route(ctx context.Context, list []raw) error {
 		m := &list[i]
 		it := item{entry: ledger.Decode(m.seq, m.at, m.subject, m.msg.Data())}
 		if h := m.msg.Headers(); len(h) > 0 {
-			it.reply = r.replySubject(h)
+			it.reply, it.trace = r.replySubject(h), traceOf(h)
 		}
 		first, last := shardsOf(it.entry, len(r.shards))
+		if it.entry.Kind == ledger.AttemptStart && m.seq <= r.startsUntil {
+			if start, err := ledger.ParseStart(it.entry.Token, m.msg.Data()); err == nil {
+				it.started = attemptKey{start.Job, start.Attempt}
+				first = jobShard(start.Job, len(r.shards))
+				last = first
+			}
+		}
 		for s := first; s <= last; s++ {
 			if m.seq > r.after[s] {
 				chunks[s].items = append(chunks[s].items, it)
@@ -303,6 +318,18 @@ func (r *reader) route(ctx context.Context, list []raw) error {
 		}
 	}
 	return nil
+}
+
+// TraceHeader is the header of the W3C trace context, in entries as in HTTP.
+const TraceHeader = "traceparent"
+
+// traceOf returns the trace context of a message. It is carried along and not
+// looked at, so only its length is checked.
+func traceOf(h nats.Header) string {
+	if v := h.Get(TraceHeader); len(v) <= maxTrace {
+		return v
+	}
+	return ""
 }
 
 // replySubject returns the subject of a message's reply header if decisions may

@@ -31,7 +31,7 @@ func (s *shard) redo(ctx context.Context, r *reader, from Checkpoint) error {
 		if err != nil {
 			return err
 		}
-		if err := s.effects.perform(ctx, answers, effects); err != nil {
+		if err := s.effects.perform(ctx, answers, effects, nil); err != nil {
 			return err
 		}
 		for _, it := range items {
@@ -127,7 +127,11 @@ func (s *shard) decided(ctx context.Context, e *ledger.Entry, j *ledger.Job) (le
 	case *ledger.Claim:
 		at := j.Attempt(b.Attempt)
 		a.Attempt, done = b.Attempt, slices.Contains(at.Seqs, e.Seq)
-		a.TimeoutMS = at.Deadline.Sub(at.StartedAt).Milliseconds()
+		start, err := s.state.StartEffect(j, at)
+		if err != nil {
+			return a, err
+		}
+		a.TimeoutMS = start.Start.TimeoutMS
 	case *ledger.Completion:
 		a.Attempt, done = b.Attempt, slices.Contains(j.Attempt(b.Attempt).Seqs, e.Seq)
 	case *ledger.Resolution:

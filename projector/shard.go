@@ -35,8 +35,10 @@ type batch struct {
 	commit  Commit
 	answers []answer
 	effects []ledger.Effect
-	folded  map[Folded]int // entries by kind and decision, for the Observer
-	oldest  time.Time      // when the first entry was stored
+	traces  map[uint64]string // of requests in the batch that have one, by sequence
+	done    uint64            // up to where no effect is missing once these are performed
+	folded  map[Folded]int    // entries by kind and decision, for the Observer
+	oldest  time.Time         // when the first entry was stored
 }
 
 // An answer is a decision and where it goes.
@@ -65,6 +67,7 @@ type shard struct {
 	recorded atomic.Uint64
 	batches  uint64
 	memory   memory
+	held     heldStarts
 }
 
 // run works until ctx ends or a stage fails.
@@ -168,10 +171,15 @@ func (s *shard) fold(items []item, from Position) (*batch, error) {
 		if b.oldest.IsZero() {
 			b.oldest = it.entry.At
 		}
+		if it.started != (attemptKey{}) {
+			s.held.appended(it.started)
+			continue
+		}
 		v, err := s.state.Apply(it.entry)
 		if err != nil {
 			return nil, err
 		}
+		v.Effects = s.held.add(it.entry.Seq, v.Effects)
 		home := it.entry.Job != (uuid.UUID{}) || homeShard(it.entry.Seq, s.shards) == s.number
 		if home {
 			b.take(it, v)
@@ -180,6 +188,8 @@ func (s *shard) fold(items []item, from Position) (*batch, error) {
 			s.memory.touch(it.entry.Job, b.number)
 		}
 	}
+	b.effects = append(b.effects, s.held.release(s.pos.Seq)...)
+	b.done = s.held.doneUpTo(s.pos.Seq)
 	b.commit.Shard = s.number
 	b.commit.From, b.commit.To = from, s.pos
 	b.commit.Rules = s.state.Rules()
@@ -193,6 +203,12 @@ func (b *batch) take(it item, v ledger.Verdict) {
 		b.commit.Rejections = append(b.commit.Rejections, v.Rejection)
 	}
 	b.effects = append(b.effects, v.Effects...)
+	if it.trace != "" && it.entry.Kind == ledger.JobRequest {
+		if b.traces == nil {
+			b.traces = map[uint64]string{}
+		}
+		b.traces[it.entry.Seq] = it.trace
+	}
 	if v.Answer.Decision == "" {
 		return
 	}
@@ -225,10 +241,10 @@ func (s *shard) commitStage(ctx context.Context, in <-chan *batch, out chan<- *b
 // effectsStage performs the effects of stored batches, in order.
 func (s *shard) effectsStage(ctx context.Context, in <-chan *batch) error {
 	for b := range in {
-		if err := s.effects.perform(ctx, b.answers, b.effects); err != nil {
+		if err := s.effects.perform(ctx, b.answers, b.effects, b.traces); err != nil {
 			return err
 		}
-		s.effectsDone.Store(b.commit.To.Seq)
+		s.effectsDone.Store(b.done)
 	}
 	return nil
 }
