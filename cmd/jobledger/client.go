@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -55,11 +56,15 @@ func (c *cli) openAPI(ctx context.Context, owner string) (*apiClient, error) {
 	if token == "" {
 		owner = someOwner(owner)
 	}
+	transport := &http.Transport{
+		Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true,
+		TLSHandshakeTimeout: dialTimeout, IdleConnTimeout: callTimeout, MaxIdleConnsPerHost: maxConcurrency,
+	}
 	// Redirects would carry the token elsewhere.
 	noRedirect := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	return &apiClient{
 		base: strings.TrimRight(c.api, "/"), token: token, owner: owner,
-		http: &http.Client{CheckRedirect: noRedirect}, close: func() {},
+		http: &http.Client{CheckRedirect: noRedirect, Transport: transport}, close: transport.CloseIdleConnections,
 	}, nil
 }
 
@@ -122,6 +127,7 @@ func (a answer) decode(into any) error {
 type request struct {
 	method, path string
 	query        url.Values
+	owner        string // for whom; "": the client's
 	key          string // Idempotency-Key, "" for none
 	body         any
 	wait         time.Duration // what the API is asked to wait
@@ -184,8 +190,8 @@ func (a *apiClient) newRequest(ctx context.Context, r request) (*http.Request, e
 	if r.key != "" {
 		req.Header.Set(httpapi.KeyHeader, r.key)
 	}
-	if a.owner != "" {
-		req.Header.Set(httpapi.OwnerHeader, a.owner)
+	if owner := cmp.Or(r.owner, a.owner); owner != "" {
+		req.Header.Set(httpapi.OwnerHeader, owner)
 	}
 	if a.token != "" {
 		req.Header.Set("Authorization", "Bearer "+a.token)
@@ -225,8 +231,14 @@ func problemError(res *http.Response, body []byte) error {
 		}
 		text += ")"
 	}
+	if name == "unauthorized" {
+		return exitWith(exitRefused, "%w: %s", errUnauthorized, p.Detail)
+	}
 	return exitWith(problemStatus(res.StatusCode, name), "%s", text)
 }
+
+// errUnauthorized says that the API does not know who asks.
+var errUnauthorized = errors.New("unauthorized")
 
 // problemStatus is the exit status for a problem.
 func problemStatus(status int, name string) int {

@@ -25,7 +25,7 @@ type tables struct {
 }
 
 const (
-	commandConnections = 2
+	commandConnections = 8
 	tablesTimeout      = 10 * time.Second
 )
 
