@@ -70,6 +70,38 @@ func lastOf(seqs []uint64) uint64 {
 	return seqs[len(seqs)-1]
 }
 
+// A ProviderState is a provider as it is now: the latest of its rows, which tells
+// of the brake, with when its definition was given and what is proved of it.
+type ProviderState struct {
+	ProviderRow
+	DefinedAt time.Time
+	DefinedBy string
+	Proofs    []ProviderProof // one for each kind, by its name
+}
+
+// A ProviderProof is the verification of a provider that counts for a kind, or
+// would count if KindContract, which the kind has now, were that of the proof.
+type ProviderProof struct {
+	VerificationRow
+	KindContract string
+}
+
+// Lapsed returns why the proof does not let a job fail over to the provider at
+// a time, "" if it does.
+func (p *ProviderProof) Lapsed(provider *ProviderRow, at time.Time) string {
+	switch {
+	case p.Contract != p.KindContract:
+		return "contract changed"
+	case p.ProviderDigest != provider.Digest.String():
+		return "provider changed"
+	case !p.Passed:
+		return "failed"
+	case !p.ExpiresAt.After(at):
+		return "expired"
+	}
+	return ""
+}
+
 // A Rejection is an entry that was not accepted: a row of the rejections table.
 type Rejection struct {
 	Seq      uint64

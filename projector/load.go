@@ -286,15 +286,12 @@ func (s *Store) LoadDefinitions(ctx context.Context, state *ledger.State, upTo u
 	if err != nil {
 		return err
 	}
-	return each(ctx, s.pool, from("t.seq, t.at, t.actor, t.name, t.kind, t.contract, t.provider_digest, t.passed, t.report, t.expires_at", "provider_verifications"), upTo, func(row pgx.CollectableRow) error {
-		var r ledger.VerificationRow
-		var digest []byte
-		if err := scanInto(row, &r.Seq, timeInto{&r.At}, nullable(&r.Actor), &r.Provider, &r.Kind, nullable(&r.Contract), &digest, &r.Passed, &r.Report, timeInto{&r.ExpiresAt}); err != nil {
-			return err
+	return each(ctx, s.pool, from(verificationsSelect, "provider_verifications"), upTo, func(row pgx.CollectableRow) error {
+		r, err := scanVerification(row)
+		if err == nil {
+			state.LoadVerification(*r)
 		}
-		r.ProviderDigest = fmt.Sprintf("%x", digest)
-		state.LoadVerification(r)
-		return nil
+		return err
 	})
 }
 
@@ -320,8 +317,15 @@ func scanKind(row pgx.CollectableRow) (*ledger.KindRow, error) {
 
 func scanProvider(row pgx.CollectableRow) (*ledger.ProviderRow, error) {
 	r := &ledger.ProviderRow{}
-	return r, scanInto(row, &r.Seq, timeInto{&r.At}, nullable(&r.Actor), &r.Name, &r.Type, &r.Definition, digestInto{&r.Digest},
-		&r.Paused, nullable(&r.PauseReason))
+	return r, scanInto(row, providerDestinations(r)...)
+}
+
+// providerDestinations are where the columns of providersSelect go.
+func providerDestinations(r *ledger.ProviderRow) []any {
+	return []any{
+		&r.Seq, timeInto{&r.At}, nullable(&r.Actor), &r.Name, &r.Type, &r.Definition, digestInto{&r.Digest},
+		&r.Paused, nullable(&r.PauseReason),
+	}
 }
 
 func each(ctx context.Context, pool *pgxpool.Pool, sql string, arg any, visit func(pgx.CollectableRow) error) error {

@@ -36,6 +36,8 @@ type Reader interface {
 	// Attempts returns a page of attempts, oldest first by request, job and
 	// number.
 	Attempts(ctx context.Context, f ledger.AttemptFilter) ([]*ledger.Attempt, error)
+	// ProviderStates returns the providers as they are now, by name.
+	ProviderStates(ctx context.Context) ([]*ledger.ProviderState, error)
 	// States returns the news of the jobs that there are, with one query.
 	States(ctx context.Context, jobs []uuid.UUID) (map[uuid.UUID]ledger.JobNews, error)
 	// Applied returns the sequences up to which the tables know of the jobs'

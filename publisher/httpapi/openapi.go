@@ -51,9 +51,10 @@ type (
 )
 
 var (
-	paramJob = &huma.Param{Name: "id", In: "path", Required: true, Description: "the job's id", Schema: &huma.Schema{Type: "string", Format: "uuid"}}
-	paramN   = &huma.Param{Name: "n", In: "path", Required: true, Description: "the attempt's number, from 1", Schema: &huma.Schema{Type: "integer"}}
-	paramKey = &huma.Param{Name: KeyHeader, In: "header", Required: true,
+	paramJob  = &huma.Param{Name: "id", In: "path", Required: true, Description: "the job's id", Schema: &huma.Schema{Type: "string", Format: "uuid"}}
+	paramN    = &huma.Param{Name: "n", In: "path", Required: true, Description: "the attempt's number, from 1", Schema: &huma.Schema{Type: "integer"}}
+	paramName = &huma.Param{Name: "name", In: "path", Required: true, Description: "the provider's name", Schema: &huma.Schema{Type: "string"}}
+	paramKey  = &huma.Param{Name: KeyHeader, In: "header", Required: true,
 		Description: "names the intent; taken verbatim, 1 to 255 bytes of visible ASCII and inner spaces", Schema: &huma.Schema{Type: "string"}}
 )
 
@@ -92,6 +93,14 @@ func (a *API) routes() []route {
 				inQuery("kind", "of the attempt's job"), inQuery("older_than", "requested longer ago than this, such as 10m"),
 				inQuery("started_before", "a time, such as 2026-01-31T12:00:00Z; leaves out what has not started")}, paging...),
 			answers: map[int]any{200: attemptsPage{}}, problems: []int{400, 503}},
+		{method: "GET", path: "/v1/providers", id: "list-providers", summary: "List the providers, with their brakes and what is proved of them",
+			handler: a.known(a.listProviders), answers: map[int]any{200: providersPage{}}, problems: []int{400, 503}},
+		{method: "POST", path: "/v1/providers/{name}/pause", id: "pause-provider", summary: "Let no attempt start on a provider",
+			handler: a.known(a.pauseProvider), params: []*huma.Param{paramName}, body: brakeBody{},
+			answers: map[int]any{200: providerView{}, 202: pendingBrake{}}, problems: []int{400, 403, 404, 413, 503}},
+		{method: "POST", path: "/v1/providers/{name}/resume", id: "resume-provider", summary: "Let attempts start on a provider again",
+			handler: a.known(a.resumeProvider), params: []*huma.Param{paramName}, body: brakeBody{},
+			answers: map[int]any{200: providerView{}, 202: pendingBrake{}}, problems: []int{400, 403, 404, 413, 503}},
 		{method: "GET", path: "/healthz", id: "health", summary: "Whether the process lives", handler: a.health,
 			answers: map[int]any{200: statusView{}}, open: true},
 		{method: "GET", path: "/readyz", id: "ready", summary: "Whether the process can serve", handler: a.ready,

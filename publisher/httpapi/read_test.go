@@ -139,7 +139,8 @@ func TestOpenAPIDescribesEveryRoute(t *testing.T) {
 	doc := w.get("/openapi.json").do().is(http.StatusOK)
 	require.Equal(t, "3.1.0", doc.body["openapi"])
 	require.ElementsMatch(t, []string{"/v1/jobs", "/v1/jobs/{id}", "/v1/jobs/{id}/events", "/v1/jobs/{id}/cancel", "/v1/jobs/{id}/attempts",
-		"/v1/jobs/{id}/attempts/{n}", "/v1/jobs/{id}/attempts/{n}/resolve", "/v1/attempts", "/healthz", "/readyz", "/openapi.json"},
+		"/v1/jobs/{id}/attempts/{n}", "/v1/jobs/{id}/attempts/{n}/resolve", "/v1/attempts",
+		"/v1/providers", "/v1/providers/{name}/pause", "/v1/providers/{name}/resume", "/healthz", "/readyz", "/openapi.json"},
 		keys(doc.body["paths"].(map[string]any)))
 	text, err := json.Marshal(doc.body)
 	require.NoError(t, err)
