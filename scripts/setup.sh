@@ -1,7 +1,9 @@
 #!/bin/sh
 # Installs what building and running the job ledger needs and this machine
-# lacks: PostgreSQL's server programs, by apt on Debian and Ubuntu. Go is only
-# looked for. Silent and quick when nothing is missing; safe to run again.
+# lacks: PostgreSQL's server programs, by apt on Debian and Ubuntu. Where CI is
+# set, also Node.js and npm, without which the tests leave out the worker in
+# examples/worker-node. Go is only looked for. Silent and quick when nothing is
+# missing; safe to run again.
 #
 # No PostgreSQL service is set up or started: the ledger runs its own server.
 set -eu
@@ -57,13 +59,19 @@ as_root() {
 	elif command -v sudo >/dev/null 2>&1; then
 		sudo env "$@"
 	else
-		fail "installing PostgreSQL needs root: run this script as root, or install sudo"
+		fail "installing packages needs root: run this script as root, or install sudo"
 	fi
 }
 
 # Never asks, keeps configuration files that are there, and waits for others.
 apt() {
 	as_root DEBIAN_FRONTEND=noninteractive UCF_FORCE_CONFFOLD=1 apt-get -qq -o "DPkg::Lock::Timeout=$install_timeout" "$@"
+}
+
+# Fetches apt's lists, once for all that is installed.
+refresh() {
+	[ -n "${refreshed:-}" ] || apt update
+	refreshed=yes
 }
 
 # Installing Debian's package makes a cluster and starts it, unless a
@@ -81,11 +89,30 @@ install_postgres() {
 	command -v apt-get >/dev/null 2>&1 ||
 		fail "PostgreSQL's server programs are missing and there is no apt-get: install PostgreSQL, or set JOBLEDGER_POSTGRES_BIN to their folder"
 	echo "setup: installing PostgreSQL's server programs" >&2
-	apt update
+	refresh
 	forbid_main_cluster
 	apt install --no-install-recommends postgresql >/dev/null
 	has_postgres || fail "apt installed the package postgresql, but there is still no /usr/lib/postgresql/*/bin/postgres"
 }
 
+has_program() {
+	command -v "$1" >/dev/null 2>&1
+}
+
+# Node.js may come with npm or without: only what is missing is installed, since
+# Debian's npm does not go with another's Node.js.
+install_node() {
+	has_program apt-get ||
+		fail "CI is set, node or npm is missing and there is no apt-get: install Node.js 18 or newer with npm"
+	echo "setup: installing Node.js and npm" >&2
+	refresh
+	has_program node || apt install --no-install-recommends nodejs >/dev/null
+	has_program npm || apt install --no-install-recommends npm >/dev/null
+	{ has_program node && has_program npm; } || fail "apt installed nodejs and npm, but node or npm is still not on the PATH"
+}
+
 check_go
 has_postgres || install_postgres
+if [ -n "${CI:-}" ]; then
+	{ has_program node && has_program npm; } || install_node
+fi
