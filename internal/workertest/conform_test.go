@@ -185,7 +185,7 @@ func crashesDuringTheCall(b *bench) {
 	p := b.run()
 	s := b.start("order", "stall", ample)
 	b.endpoint.called(s.id)
-	p.kill()
+	b.crash(p)
 	b.comesBack(s)
 	require.Equal(b.t, 1, b.endpoint.count(s.id))
 }
@@ -200,9 +200,20 @@ func crashesWithAClaim(b *bench) {
 	p := b.run()
 	s := b.start("order", "answer", ample)
 	b.claimed(1)
-	p.kill()
+	b.crash(p)
 	b.comesBack(s)
 	require.Zero(b.t, b.endpoint.count(s.id))
+}
+
+// crash kills a worker, and waits until the server knows that it is gone: until
+// then it would deliver to it.
+func (b *bench) crash(p *process) {
+	b.t.Helper()
+	p.kill()
+	testenv.Eventually(b.t, patience, func() (bool, string) {
+		n := b.consumer().NumWaiting
+		return n == 0, fmt.Sprintf("%d pulls of a dead worker are waiting", n)
+	})
 }
 
 // comesBack starts a worker after a crash, which is given the start again. The

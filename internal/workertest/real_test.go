@@ -167,7 +167,7 @@ func leavesItUnknown(r *realLedger) {
 	p := r.run()
 	id := r.submit("order", "short", "stall")
 	r.endpoint.called(id)
-	p.kill()
+	r.crash(p)
 	r.run()
 	r.redeliver(r.firstStart())
 	r.settled()
