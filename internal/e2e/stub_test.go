@@ -30,7 +30,8 @@ import (
 //	long        200 with a body beyond the limit
 //	cut         200 with a chunked body without an end
 //	prose       200 with a body that is no JSON; empty: with none
-//	<a number>  this status, with a problem's body, and a Location if it is 3xx
+//	<a number>  this status, with a problem's body, and a Location if it is 3xx;
+//	            429:60 has a Retry-After of so many seconds
 //
 // An object, such as {"primary":"stall","*":"answer"}, tells stubs apart by name.
 type stub struct {
@@ -163,9 +164,13 @@ func (s *stub) perform(rw http.ResponseWriter, r *http.Request, what string, cal
 	case "long":
 		_, _ = io.WriteString(rw, `{"by":"`+strings.Repeat("x", ledger.MaxResultBytes)+`"}`)
 	default:
-		status, err := strconv.Atoi(what)
+		number, retryAfter, asks := strings.Cut(what, ":")
+		status, err := strconv.Atoi(number)
 		if err != nil {
 			panic(err)
+		}
+		if asks {
+			rw.Header().Set("Retry-After", retryAfter)
 		}
 		if status/100 == 3 {
 			rw.Header().Set("Location", s.url+"?again")

@@ -1,0 +1,106 @@
+package e2e_test
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/json"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+)
+
+// A storedEntry is an entry as it stands in the stream.
+type storedEntry struct {
+	seq     uint64
+	at      time.Time
+	subject string // without the prefix
+	body    struct {
+		Job     string    `json:"job"`
+		Attempt int       `json:"attempt"`
+		Due     time.Time `json:"due"`
+	}
+}
+
+// entries returns what is stored under a subject, such as clock.due or
+// attempt.start.main, in order.
+func (w *world) entries(subject string) (list []storedEntry) {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	consumer, err := w.js.OrderedConsumer(ctx, w.stream, jetstream.OrderedConsumerConfig{FilterSubjects: []string{w.prefix + "." + subject}})
+	require.NoError(w.t, err)
+	info, err := consumer.Info(ctx)
+	require.NoError(w.t, err)
+	for range info.NumPending {
+		msg, err := consumer.Next(jetstream.FetchMaxWait(patience))
+		require.NoError(w.t, err)
+		meta, err := msg.Metadata()
+		require.NoError(w.t, err)
+		e := storedEntry{seq: meta.Sequence.Stream, at: meta.Timestamp, subject: strings.TrimPrefix(msg.Subject(), w.prefix+".")}
+		require.NoError(w.t, json.Unmarshal(msg.Data(), &e.body), string(msg.Data()))
+		list = append(list, e)
+	}
+	return list
+}
+
+// starts counts the starts of a job on a provider that are in the stream.
+func (w *world) starts(provider, job string) (n int) {
+	w.t.Helper()
+	for _, e := range w.entries("attempt.start." + provider) {
+		if e.body.Job == job {
+			n++
+		}
+	}
+	return n
+}
+
+// moment returns the time that the query gives.
+func (w *world) moment(sql string, args ...any) time.Time {
+	w.t.Helper()
+	return queried[time.Time](w, sql, args)
+}
+
+// backoffWait is the documented wait before the next try of a job that has had n
+// attempts, of which tries count: initial times the factor to the power tries-1,
+// at most the maximum, less a jitter of up to a half that the job's id and n
+// give. It is written down here once more so that the ledger is held to it.
+func backoffWait(job string, n, tries int, initial, most time.Duration, factor int64) time.Duration {
+	wait := initial.Milliseconds()
+	for range tries - 1 {
+		wait = min(wait*factor, most.Milliseconds())
+	}
+	id := uuid.MustParse(job)
+	sum := sha256.Sum256(binary.BigEndian.AppendUint32(id[:], uint32(n)))
+	jitter := binary.BigEndian.Uint64(sum[:8]) % uint64(wait/2+1)
+	return time.Duration(wait-int64(jitter)) * time.Millisecond
+}
+
+// state is a job's state, and the reason of it if there is one.
+func (c *client) state(id string) string {
+	c.t.Helper()
+	a := c.job(id)
+	return strings.TrimSpace(a.text("state") + " " + a.text("state_reason"))
+}
+
+// becomes waits until the job is in that state, as state has it.
+func (w *world) becomes(id, state string) {
+	w.t.Helper()
+	w.eventually(1, "SELECT count(*) FROM ledger.jobs WHERE id = $1 AND concat_ws(' ', state, state_reason) = $2", id, state)
+}
+
+// brake pauses a provider or lets it go on.
+func (w *world) brake(provider string, paused bool) {
+	w.t.Helper()
+	w.is(w.publish("provider.define", body{"name": provider, "paused": paused, "reason": "a test", "actor": "operator:ann"}), "accepted", "")
+}
+
+// crash kills the process and starts it again.
+func (p *process) crash() {
+	p.w.t.Helper()
+	p.kill()
+	p.start()
+}
