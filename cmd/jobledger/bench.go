@@ -11,7 +11,7 @@ import (
 )
 
 func (c *cli) benchCommand() *cobra.Command {
-	var o bench.Options
+	var o bench.WaitingOptions
 	var syncInterval string
 	cmd := &cobra.Command{
 		Use:   "bench",
@@ -19,7 +19,9 @@ func (c *cli) benchCommand() *cobra.Command {
 		Long: "Measure the whole path of a job on a throw-away stack: an embedded NATS server, a PostgreSQL child\n" +
 			"with fsync, a projector, and a worker of a provider that does nothing. Request, start, claim and\n" +
 			"completion all cross the stream. First one producer submits one job after the other, then many submit\n" +
-			"at once; at the end the tables are verified.",
+			"at once; at the end the tables are verified.\n\n" +
+			"With --waiters or --stalled it measures instead what waiting costs: the load in turn without and with\n" +
+			"so many requests that wait for jobs that do not end, and so many readers of events that do not read.",
 		Args: cobra.NoArgs,
 		RunE: ran(func(ctx context.Context, _ []string) error {
 			switch syncInterval {
@@ -30,7 +32,10 @@ func (c *cli) benchCommand() *cobra.Command {
 				return exitWith(exitUsage, "--sync is %q; expected always or default", syncInterval)
 			}
 			o.Log, o.Progress = c.log, c.progressLine()
-			r, err := bench.Run(ctx, o)
+			if o.Waiters > 0 || o.Stalled > 0 {
+				return c.benchWaiting(ctx, o)
+			}
+			r, err := bench.Run(ctx, o.Options)
 			if err != nil {
 				return err
 			}
@@ -51,9 +56,23 @@ func (c *cli) benchCommand() *cobra.Command {
 	f.IntVar(&o.InputBytes, "input-bytes", 200, "size of a job's input")
 	f.IntVar(&o.Shards, "shards", 1, "shards of the projection")
 	f.StringVar(&syncInterval, "sync", "default", "the NATS server's sync_interval: always or default")
+	f.IntVar(&o.Waiters, "waiters", 0, "requests that wait for jobs meanwhile")
+	f.IntVar(&o.Stalled, "stalled", 0, "readers of events that do not read")
+	f.IntVar(&o.Rounds, "rounds", 3, "loads without and with them")
 	f.StringVar(&o.CPUProfile, "cpu-profile", "", "write a CPU profile of the load phase to `FILE`")
 	f.StringVar(&o.MemProfile, "mem-profile", "", "write a heap profile after the load phase to `FILE`")
 	return cmd
+}
+
+func (c *cli) benchWaiting(ctx context.Context, o bench.WaitingOptions) error {
+	r, err := bench.RunWaiting(ctx, o)
+	if err != nil {
+		return err
+	}
+	if c.output == "json" {
+		return c.printJSON(r)
+	}
+	return r.Print(c.stdout)
 }
 
 func (c *cli) printBench(r *bench.Report) error {

@@ -151,7 +151,7 @@ func (b *bench) load(ctx context.Context, r *Report) error {
 	}
 	defer stopProfile()
 	began := time.Now()
-	if r.Submit, err = b.produce(ctx); err != nil {
+	if r.Submit, err = b.produce(ctx, "load"); err != nil {
 		return err
 	}
 	r.SubmitSeconds = time.Since(began).Seconds()
@@ -173,7 +173,7 @@ func (b *bench) load(ctx context.Context, r *Report) error {
 	return b.heapProfile()
 }
 
-func (b *bench) produce(ctx context.Context) (Percentiles, error) {
+func (b *bench) produce(ctx context.Context, owner string) (Percentiles, error) {
 	took := make([]time.Duration, b.o.Jobs)
 	var next atomic.Int64
 	g, ctx := errgroup.WithContext(ctx)
@@ -185,7 +185,7 @@ func (b *bench) produce(ctx context.Context) (Percentiles, error) {
 					return nil
 				}
 				var err error
-				if took[n], err = b.submit(ctx, "load", n, b.input(n)); err != nil {
+				if took[n], err = b.submit(ctx, owner, n, b.input(n)); err != nil {
 					return err
 				}
 			}

@@ -31,6 +31,7 @@ type bench struct {
 	pool    *pgxpool.Pool
 	stream  jetstream.Stream
 	client  *publisher.Client
+	url     string       // of the NATS server
 	ended   atomic.Int64 // attempts that the worker has completed
 	batches atomic.Int64
 	cancel  context.CancelFunc
@@ -105,8 +106,9 @@ func (b *bench) folder() (string, error) {
 
 // connect makes the connections and starts projector and worker.
 func (b *bench) connect(ctx context.Context, ns *natsserver.Server) error {
+	b.url = ns.URL()
 	connect := func() (*nats.Conn, error) {
-		nc, err := nats.Connect(ns.URL())
+		nc, err := nats.Connect(b.url)
 		if err == nil {
 			b.onStop(func() error { nc.Close(); return nil })
 		}
