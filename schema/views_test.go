@@ -140,15 +140,26 @@ func TestRaces(t *testing.T) {
 	insertAttempt(t, conn, idA, 3, "third", "cancelled", -1, -1, 10) // called off by the win
 	insertAttempt(t, conn, idA, 4, "before", "cancelled", 1, -1, 5)  // resolved before the win: no race
 	insertAttempt(t, conn, idA, 5, "broken", "failed", 1, -1, 5)
+	insertAttempt(t, conn, idA, 6, "stopped", "unknown", 2, 11, -1)
+	insertAttempt(t, conn, idA, 7, "overdue", "unknown", 2, 7, -1) // before the win: it lost all the same
+	insertAttempt(t, conn, idA, 8, "refuses", "failed", 2, -1, 12) // after it
 	exec(t, conn, "UPDATE ledger_a.attempts SET resolved_at = now(), resolved_by = 'ops' WHERE number = 4")
 
 	require.NoError(t, insertJob(t, conn, job{generation: GenerationA, id: idB, owner: "a", key: "2", state: "cancelled"}))
 	exec(t, conn, "UPDATE ledger_a.jobs SET cancelled_at = "+epoch0+" + interval '3 seconds' WHERE id = $1", idB)
 	insertAttempt(t, conn, idB, 1, "slow", "superseded", 1, -1, 4)
+	// It had failed before it was cancelled: its attempts lost to nobody.
+	idC := "00000000-0000-0000-0000-00000000000c"
+	require.NoError(t, insertJob(t, conn, job{generation: GenerationA, id: idC, owner: "a", key: "3", state: "cancelled"}))
+	exec(t, conn, "UPDATE ledger_a.jobs SET completed_at = "+epoch0+" + interval '2 seconds', cancelled_at = "+epoch0+" + interval '3 seconds' WHERE id = $1", idC)
+	insertAttempt(t, conn, idC, 1, "broken", "failed", 1, -1, 2)
 
 	require.Equal(t, []string{
 		"1 1 quick beats 2 slow: superseded, late 00:00:04, 12.000000 s, 5 tokens",
 		"1 1 quick beats 3 third: cancelled, late 00:00:00, - s, 5 tokens",
+		"1 1 quick beats 6 stopped: unknown, late 00:00:01, 9.000000 s, 5 tokens",
+		"1 1 quick beats 7 overdue: unknown, late -00:00:03, 5.000000 s, 5 tokens",
+		"1 1 quick beats 8 refuses: failed, late 00:00:02, 10.000000 s, 5 tokens",
 		"2 - - beats 1 slow: superseded, late 00:00:01, 3.000000 s, 5 tokens",
 	}, lines(t, conn, `SELECT format('%s %s %s beats %s %s: %s, late %s, %s s, %s tokens',
 		j.idempotency_key, COALESCE(r.winner_attempt::TEXT, '-'), COALESCE(r.winner_provider, '-'), r.loser_attempt,
