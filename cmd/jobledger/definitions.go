@@ -130,6 +130,10 @@ type execMeaning struct {
 	EnvPass []string `json:"env_pass,omitempty"`
 }
 
+type ownMeaning struct {
+	Version string `json:"version,omitempty"`
+}
+
 func providerMeaning(p config.Provider) ([]byte, error) {
 	switch spec := p.Spec.(type) {
 	case config.HTTP:
@@ -142,6 +146,8 @@ func providerMeaning(p config.Provider) ([]byte, error) {
 		return json.Marshal(m)
 	case config.Exec:
 		return json.Marshal(execMeaning{spec.Command, spec.Dir, spec.EnvPass})
+	case config.Own:
+		return json.Marshal(ownMeaning{spec.Version})
 	}
-	return nil, fmt.Errorf("provider %s has the type %q; expected http or exec", p.Name, p.Type())
+	return nil, fmt.Errorf("provider %s has the type %q; expected http, exec or worker", p.Name, p.Type())
 }

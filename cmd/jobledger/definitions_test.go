@@ -20,6 +20,8 @@ func TestProviderMeaningIsPinned(t *testing.T) {
 			URL: "http://x/", HeadersEnv: map[string]string{"A": "B"}, KnownFailures: []int{500}, IdempotencyKey: config.KeyPerAttempt,
 			Reconcile: config.Reconcile{Lookup: "http://x/{job_id}", NotFound: config.NotFoundUnknown},
 		},
+		`{}`:                  config.Own{},
+		`{"version":"3"}`:     config.Own{Version: "3"},
 		`{"command":["cat"]}`: config.Exec{Command: []string{"cat"}},
 		`{"command":["a","b"],"dir":"/tmp","env_pass":["HOME"]}`: config.Exec{Command: []string{"a", "b"}, Dir: "/tmp", EnvPass: []string{"HOME"}},
 	} {

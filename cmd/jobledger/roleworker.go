@@ -23,6 +23,9 @@ func (a *app) openWorkers(context.Context) error {
 	}
 	var list []*workers.Worker
 	for _, name := range slices.Sorted(maps.Keys(a.providers)) {
+		if _, own := a.providers[name].Spec.(config.Own); own {
+			continue // its workers are somebody else's processes
+		}
 		w, err := a.newWorker(l, a.providers[name])
 		if err != nil {
 			return fmt.Errorf("provider %s: %w", name, err)
@@ -30,7 +33,7 @@ func (a *app) openWorkers(context.Context) error {
 		list = append(list, w)
 	}
 	if len(list) == 0 {
-		a.log.Warn("the configuration has no providers, so no attempts are worked on", "role", roleWorker)
+		a.log.Warn("the configuration has no providers that this process can work for, so no attempts are worked on", "role", roleWorker)
 	}
 	run := func(ctx context.Context) error { return runWorkers(ctx, list) }
 	a.components = append(a.components, component{name: roleWorker, grace: a.grace + workerMargin, run: run})

@@ -48,11 +48,13 @@ func TestLoadFull(t *testing.T) {
 			"tool": {Name: "tool", Concurrency: 16, Spec: Exec{
 				Command: []string{"sh", "-c", "tr a-z A-Z\ntrue\n", "", ""}, Dir: "testdata/tools", EnvPass: []string{"PATH", "HOME"},
 			}},
+			"own": {Name: "own", Concurrency: 16, Spec: Own{Version: "3"}},
 		},
 	}
 	require.Equal(t, want, c)
 	require.Equal(t, "http", c.Providers["primary"].Type())
 	require.Equal(t, "exec", c.Providers["tool"].Type())
+	require.Equal(t, "worker", c.Providers["own"].Type())
 }
 
 // TestDefaults pins the defaults that the documentation promises.
