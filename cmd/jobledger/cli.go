@@ -110,7 +110,7 @@ func (c *cli) root() *cobra.Command {
 	f.StringVar(&c.natsCreds, "nats-creds", "", "a `FILE` with credentials for NATS, instead of the configuration's")
 	f.StringVar(&c.natsInbox, "nats-inbox", "", "`PREFIX` of the subjects on which NATS answers this process, such as _INBOX.worker (default _INBOX)")
 	f.StringVar(&c.database, "database", "", "the database's `URL`, instead of the configuration's")
-	f.StringVar(&c.api, "api", "", "the HTTP API's `URL`: submit, job and attempt commands go there (token in JOBLEDGER_TOKEN)")
+	f.StringVar(&c.api, "api", "", "the HTTP API's `URL`: submit, job, attempt and provider commands go there (token in JOBLEDGER_TOKEN)")
 	f.StringVar(&c.data, "data", ".jobledger", "the `DIR` of a dev stack; commands find a running one by DIR/dev.json")
 	f.StringVarP(&c.output, "output", "o", "table", "`table` or json")
 	f.StringVar(&c.logLevel, "log-level", "info", "`LEVEL` of the log on standard error: debug, info, warn or error")
@@ -119,6 +119,10 @@ func (c *cli) root() *cobra.Command {
 	root.AddCommand(c.devCommand(), c.execEchoCommand(), c.initCommand(), c.serveCommand(), c.migrateCommand(),
 		c.kindCommand(), c.providerCommand(), c.submitCommand(), c.jobCommand(), c.attemptCommand(),
 		c.rejectionsCommand(), c.verifyCommand(), c.benchCommand(), c.versionCommand())
+	c.completeFlags(root)
+	fixed(root, "output", "table", "json")
+	fixed(root, "log-level", "debug", "info", "warn", "error")
+	fixed(root, "log-format", "text", "json")
 	return root
 }
 

@@ -208,7 +208,11 @@ func pendingError(body []byte) error {
 	if err := json.Unmarshal(body, &pending); err != nil {
 		return fmt.Errorf("the API's answer cannot be read: %w", err)
 	}
-	return exitWith(exitTimedOut, "job %s: stored as entry %d, but not decided yet; say it again to learn the decision", pending.ID, pending.Seq)
+	about := ""
+	if pending.ID != "" {
+		about = "job " + pending.ID + ": "
+	}
+	return exitWith(exitTimedOut, "%sstored as entry %d, but not decided yet; say it again to learn the decision", about, pending.Seq)
 }
 
 // problemError makes an error of an RFC 9457 answer.
@@ -231,14 +235,20 @@ func problemError(res *http.Response, body []byte) error {
 		}
 		text += ")"
 	}
-	if name == "unauthorized" {
+	switch name {
+	case "unauthorized":
 		return exitWith(exitRefused, "%w: %s", errUnauthorized, p.Detail)
+	case "forbidden":
+		return exitWith(exitRefused, "%w: %s", errForbidden, p.Detail)
 	}
 	return exitWith(problemStatus(res.StatusCode, name), "%s", text)
 }
 
-// errUnauthorized says that the API does not know who asks.
-var errUnauthorized = errors.New("unauthorized")
+// The API does not know who asks, or will not have them do it.
+var (
+	errUnauthorized = errors.New("unauthorized")
+	errForbidden    = errors.New("forbidden")
+)
 
 // problemStatus is the exit status for a problem.
 func problemStatus(status int, name string) int {

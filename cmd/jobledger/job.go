@@ -150,6 +150,7 @@ func (c *cli) jobListCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "list", Short: "List jobs, the newest first", Args: cobra.NoArgs}
 	f := cmd.Flags()
 	f.StringVar(&state, "state", "", "only jobs in this state")
+	fixed(cmd, "state", jobStates...)
 	f.StringVar(&owner, "owner", "", "only jobs of this owner")
 	f.StringVar(&key, "key", "", "only jobs with this idempotency key")
 	f.StringVar(&kind, "kind", "", "only jobs of this kind")

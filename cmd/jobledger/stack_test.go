@@ -123,10 +123,15 @@ kinds:
   fail:  {providers: [fail, echo], effects: external}
   stall: {providers: [stall, echo], effects: external, attempt_timeout: 3s}
   hold:  {providers: [stall], effects: external, attempt_timeout: 1h}
+  lost:  {providers: [lost], effects: external, attempt_timeout: 1s, max_attempts: 1}
+  lost2: {providers: [lost], effects: external, attempt_timeout: 1s, max_attempts: 1}
+  brake: {providers: [brake], effects: none}
 providers:
   echo:  {type: exec, command: [%q, %s]}
   fail:  {type: exec, command: [sh, -c, "echo it is damaged >&2; exit 1"]}
   stall: {type: exec, command: [sleep, "3600"]}
+  lost:  {type: exec, command: [sleep, "3600"]}
+  brake: {type: exec, command: [cat]}
 `
 
 func (s *sharedStack) get(t testing.TB) *devProcess {
