@@ -3,10 +3,7 @@ package main
 import (
 	"context"
 	"crypto/rand"
-	"encoding/json"
-	"fmt"
 	"net/http"
-	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -17,16 +14,18 @@ func (c *cli) attemptCommand() *cobra.Command {
 }
 
 func (c *cli) attemptListCommand() *cobra.Command {
-	var state, provider string
+	var state, provider, kind string
 	var olderThan time.Duration
 	var p page
 	cmd := &cobra.Command{Use: "list", Short: "List attempts, the oldest first", Args: cobra.NoArgs}
 	cmd.Flags().StringVar(&state, "state", "", "only attempts in this state, such as unknown")
 	cmd.Flags().StringVar(&provider, "provider", "", "only attempts on this provider")
+	cmd.Flags().StringVar(&kind, "kind", "", "only attempts of jobs of this kind")
 	cmd.Flags().DurationVar(&olderThan, "older-than", 0, "only attempts that were requested at least this long ago")
 	p.flags(cmd)
+	fixed(cmd, "state", attemptStates...)
 	cmd.RunE = ran(func(ctx context.Context, _ []string) error {
-		filters := map[string]string{"state": state, "provider": provider}
+		filters := map[string]string{"state": state, "provider": provider, "kind": kind}
 		if olderThan > 0 {
 			filters["older_than"] = olderThan.String()
 		}
@@ -75,42 +74,6 @@ func (c *cli) attemptStartCommand() *cobra.Command {
 			}
 			at.JobID = id
 			return c.printAttempts([]attemptView{at}, nil)
-		})
-	})
-	return cmd
-}
-
-func (c *cli) attemptResolveCommand() *cobra.Command {
-	var as, result, reason string
-	cmd := &cobra.Command{
-		Use: "resolve JOB N --as succeeded|failed|cancelled --reason TEXT", Short: "Say how an attempt ended that nobody knows the end of",
-		Long: "Say how an attempt ended, from what you have learned outside of the ledger. It settles an unknown attempt for\n" +
-			"ever, and fences one that runs. After cancelled the job is held until somebody starts another attempt.",
-		Args: cobra.ExactArgs(2),
-	}
-	cmd.Flags().StringVar(&as, "as", "", "succeeded, failed or cancelled (required)")
-	cmd.Flags().StringVar(&result, "result", "", "the result: `JSON`, @FILE, or - for standard input (with succeeded)")
-	cmd.Flags().StringVar(&reason, "reason", "", "how you know (required)")
-	must(cmd.MarkFlagRequired("as"))
-	must(cmd.MarkFlagRequired("reason"))
-	cmd.RunE = ran(func(ctx context.Context, args []string) error {
-		number, err := strconv.Atoi(args[1])
-		if err != nil || number < 1 {
-			return exitWith(exitUsage, "%q is not an attempt's number", args[1])
-		}
-		body := struct {
-			As     string          `json:"as"`
-			Result json.RawMessage `json:"result,omitempty"`
-			Reason string          `json:"reason"`
-		}{As: as, Reason: reason}
-		if result != "" {
-			if body.Result, err = c.readJSON("--result", result); err != nil {
-				return err
-			}
-		}
-		return c.withJob(ctx, &jobName{}, args[:1], func(api *apiClient, id string) error {
-			path := fmt.Sprintf("/v1/jobs/%s/attempts/%d/resolve", id, number)
-			return c.callAndShow(ctx, api, request{method: http.MethodPost, path: path, body: body})
 		})
 	})
 	return cmd

@@ -23,14 +23,16 @@ func (c *cli) printBody(body []byte) error {
 	return err
 }
 
-// printTable prints rows under a header, in columns.
+// printTable prints rows under a header, in columns; nil: without a header.
 func (c *cli) printTable(header []string, rows [][]string) error {
 	return writeTable(c.stdout, header, rows)
 }
 
 func writeTable(to io.Writer, header []string, rows [][]string) error {
 	w := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, strings.Join(header, "\t"))
+	if header != nil {
+		fmt.Fprintln(w, strings.Join(header, "\t"))
+	}
 	for _, row := range rows {
 		for i, cell := range row {
 			row[i] = oneLine(cell)

@@ -96,13 +96,22 @@ func (c *cli) printJob(j *jobView) error {
 }
 
 func attemptHeader() []string {
-	return []string{"ATTEMPT", "PROVIDER", "STATE", "REASON", "STARTED", "FINISHED", "FAILURE"}
+	return []string{"ATTEMPT", "PROVIDER", "STATE", "REASON", "STARTED", "FINISHED", "FAILURE", "RESOLVED"}
 }
 
 func (a *attemptView) cells() []string {
 	return []string{
 		strconv.Itoa(a.Number), a.Provider, a.State, a.Reason, timeCell(a.StartedAt), timeCell(a.FinishedAt), a.Failure.cell(),
+		a.resolvedCell(),
 	}
+}
+
+// resolvedCell tells who said how the attempt ended, and why.
+func (a *attemptView) resolvedCell() string {
+	if a.ResolvedBy == nil {
+		return ""
+	}
+	return *a.ResolvedBy + ": " + textCell(a.ResolutionReason)
 }
 
 func (c *cli) printJobs(jobs []jobView, next *string) error {
