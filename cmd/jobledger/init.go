@@ -62,6 +62,12 @@ func (c *cli) init(ctx context.Context, o initOptions) error {
 	if err := f.create(ctx, o); err != nil {
 		return err
 	}
+	if c.output == "json" {
+		return c.printJSON(map[string]any{
+			"stream": f.meta.Stream, "subject_prefix": f.meta.Prefix, "shards": o.shards, "replicas": o.replicas,
+			"max_bytes": o.maxBytes, "schema": schema.Target(),
+		})
+	}
 	_, err = fmt.Fprintf(c.stdout, "created the stream %s (subjects %s.…) and its tables, with %d shards\n", f.meta.Stream, f.meta.Prefix, o.shards)
 	return err
 }

@@ -23,6 +23,9 @@ func (c *cli) migrateCommand() *cobra.Command {
 			if err := schema.Migrate(ctx, t.database, c.log); err != nil {
 				return err
 			}
+			if c.output == "json" {
+				return c.printJSON(map[string]any{"schema": schema.Target()})
+			}
 			_, err = fmt.Fprintf(c.stdout, "the schema is at version %d\n", schema.Target())
 			return err
 		}),
