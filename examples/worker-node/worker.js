@@ -16,7 +16,10 @@ const graceMs = Number(process.env.LEDGER_GRACE_MS ?? 20_000); // for what runs 
 if (!/^[a-z0-9][a-z0-9_-]{0,63}$/.test(provider ?? "")) throw new Error("LEDGER_PROVIDER names no provider");
 
 const name = `${hostname()}/${process.pid}`;
-const nc = await connect({ servers: NATS_URL, name, maxReconnectAttempts: -1, waitOnFirstConnect: true, reconnectTimeWait: 250, pingInterval: 5_000 });
+const nc = await connect({
+  servers: NATS_URL, user: process.env.NATS_USER, pass: process.env.NATS_PASSWORD, inboxPrefix: process.env.NATS_INBOX, name,
+  maxReconnectAttempts: -1, waitOnFirstConnect: true, reconnectTimeWait: 250, pingInterval: 5_000,
+});
 const js = jetstream(nc, { timeout: 5_000 });
 const subject = (what) => `${LEDGER_PREFIX}.${what}.${provider}`;
 const log = (text, err) => console.error(new Date().toISOString(), text, err?.message ?? "");
@@ -91,7 +94,7 @@ async function carryOut(msg) {
 
 // 2. The claim, repeated as it is until somebody says what became of it.
 async function decided(claim, patience) {
-  const inbox = createInbox();
+  const inbox = createInbox(process.env.NATS_INBOX);
   const replyTo = headers();
   replyTo.set("Ledger-Reply", inbox);
   const sub = nc.subscribe(inbox, { max: 1 });
