@@ -72,13 +72,18 @@ func (w *Worker) handle(ctx context.Context, msg jetstream.Msg) {
 		return
 	}
 	w.hold(a)
+	a.occupy(ctx)
+}
+
+// occupy carries the attempt out in the slot that it was given, and frees that.
+func (a *attempt) occupy(ctx context.Context) {
 	end := a.begin(ctx)
 	a.carryOut(ctx)
 	end()
 	if a.stray {
-		<-w.strays
+		<-a.w.strays
 	} else {
-		<-w.slots
+		<-a.w.slots
 	}
 }
 

@@ -25,8 +25,8 @@ var ErrNotWorking = errors.New("workers: the worker is not at work")
 // returns when how the call ended is recorded under the new claim. The answer
 // is the decision on the claim: unless it was accepted, nothing was sent.
 // With an error there was no claim, or no decision on it; then the attempt's
-// state tells. ctx ends the waiting before the call; the call itself ends as
-// any other.
+// state tells. ctx ends the waiting only: a call that is under way goes on and
+// ends as any other of the worker's.
 //
 // What the new claim accepts is a promise like any other: if this process ends
 // before it is kept, the attempt becomes unknown again at its deadline.
@@ -37,21 +37,25 @@ func (w *Worker) Replay(ctx context.Context, a *ledger.Attempt) (ledger.Answer, 
 	if !w.begin() {
 		return ledger.Answer{}, ErrNotWorking
 	}
-	defer w.wg.Done()
 	again, err := w.refetch(ctx, a)
 	if err != nil {
+		w.wg.Done()
 		return ledger.Answer{}, err
 	}
 	if !w.takeSlot(ctx) {
+		w.wg.Done()
 		return ledger.Answer{}, fmt.Errorf("workers: wait for one of %d slots: %w", cap(w.slots), ctx.Err())
 	}
-	end := again.begin(ctx)
-	again.carryOut(ctx)
-	end()
-	if again.stray {
-		<-w.strays
-	} else {
-		<-w.slots
+	ended := make(chan struct{})
+	go func() {
+		defer w.wg.Done()
+		again.occupy(ctx)
+		close(ended)
+	}()
+	select {
+	case <-ended:
+	case <-ctx.Done():
+		return ledger.Answer{}, fmt.Errorf("workers: wait for the end of a replay: %w", ctx.Err())
 	}
 	if again.answer.Decision == "" {
 		return ledger.Answer{}, fmt.Errorf("workers: nobody decided on the claim for a replay of attempt %d of job %s", a.Number, a.Job)

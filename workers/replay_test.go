@@ -132,3 +132,34 @@ func TestUndecidedReplayIsGivenUp(t *testing.T) {
 	require.Equal(t, ledger.OutcomeUnsent, c.Outcome) // which the fold takes for unknown after a replay
 	require.Equal(t, r.claims[0].Claim, c.Claim)
 }
+
+// Whoever asked for a replay may stop to wait for it: the call goes on, and its
+// end is recorded before the worker ends.
+func TestReplayOutlivesTheWaiting(t *testing.T) {
+	t.Parallel()
+	called, release := make(chan Call, 10), make(chan struct{})
+	r, a := replayRig(t, providerFunc(func(_ context.Context, c Call) (Result, error) {
+		called <- c
+		<-release
+		return Result{Body: []byte("1")}, nil
+	}))
+	r.working()
+	ctx, cancel := context.WithCancel(t.Context())
+	failed := make(chan error, 1)
+	go func() {
+		_, err := r.w.Replay(ctx, a)
+		failed <- err
+	}()
+	receive(t, called)
+	cancel()
+	require.ErrorIs(t, receive(t, failed), context.Canceled)
+	require.Empty(t, r.completions)
+	r.cancel()
+	require.Eventually(t, func() bool {
+		_, err := r.w.Replay(ctx, a)
+		return errors.Is(err, ErrNotWorking)
+	}, ample, time.Millisecond)
+	close(release)
+	require.NoError(t, r.stopped())
+	require.Equal(t, ledger.OutcomeSucceeded, r.completed(1)[0].Outcome)
+}
