@@ -42,6 +42,7 @@ type stub struct {
 	mu       sync.Mutex
 	server   *http.Server // nil: connections are refused
 	calls    []stubCall
+	hangups  map[string]int           // by job: callers that were gone before their call was released
 	changed  chan struct{}            // closed when calls grows
 	releases map[string]chan struct{} // by job; closed: go on
 	open     bool                     // everything is released
@@ -60,7 +61,7 @@ func newStub(t testing.TB, name string) *stub {
 	t.Helper()
 	s := &stub{
 		name: name, url: fmt.Sprintf("http://127.0.0.1:%d/run", testenv.FreePort(t)),
-		changed: make(chan struct{}), releases: map[string]chan struct{}{}, closing: make(chan struct{}),
+		changed: make(chan struct{}), hangups: map[string]int{}, releases: map[string]chan struct{}{}, closing: make(chan struct{}),
 	}
 	require.NoError(t, s.up())
 	t.Cleanup(func() {
@@ -126,6 +127,9 @@ func (s *stub) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		select {
 		case <-released:
 		case <-s.closing:
+		case <-r.Context().Done():
+			s.hangUp(call.job)
+			return
 		}
 		if what = strings.TrimPrefix(then, ":"); what == "" {
 			what = "answer"
@@ -295,6 +299,23 @@ func (s *stub) waitFor(job string, n int) bool {
 			return false
 		}
 	}
+}
+
+func (s *stub) hangUp(job string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.hangups[job]++
+}
+
+// hungUp waits until whoever called for the job is gone, though the call was not
+// released.
+func (s *stub) hungUp(job string) {
+	s.w.t.Helper()
+	testenv.Eventually(s.w.t, patience, func() (bool, string) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.hangups[job] == 1, fmt.Sprintf("%d callers of provider %s for job %s have hung up", s.hangups[job], s.name, job)
+	})
 }
 
 // perAttempt counts the calls by job and attempt.
