@@ -40,12 +40,11 @@ type ledgerPlay struct {
 	js             jetstream.JetStream
 	stream, prefix string
 	url            string
-	// timeoutMS is the attempts' timeout by the answer to a claim; 0: as in the start.
-	timeoutMS int64
-	script    script // nil: tell
-	refusal   *ledger.Answer
 
 	mu          sync.Mutex
+	script      script         // nil: tell
+	refusal     *ledger.Answer // of every claim; nil: none
+	timeoutMS   int64          // the attempts', by the answer to a claim; 0: as in the start
 	claims      []*ledger.Claim
 	completions []*ledger.Completion
 	holders     map[string]string // attempt -> claim
@@ -91,6 +90,27 @@ func (l *ledgerPlay) ctx() context.Context {
 
 func attemptID(job fmt.Stringer, attempt int) string {
 	return job.String() + "/" + strconv.Itoa(attempt)
+}
+
+// follow has the ledger do what a script says.
+func (l *ledgerPlay) follow(s script) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.script = s
+}
+
+// allow has the answers to claims name a timeout.
+func (l *ledgerPlay) allow(timeoutMS int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.timeoutMS = timeoutMS
+}
+
+// refuse has every claim be decided like that; nil ends it.
+func (l *ledgerPlay) refuse(refusal *ledger.Answer) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.refusal = refusal
 }
 
 // read decides one entry.
