@@ -159,8 +159,8 @@ func NewAppender(nc *nats.Conn, o Options) (*Appender, error) {
 		batches: make(chan struct{}, o.Batches),
 	}
 	a.recent.seed = maphash.MakeSeed()
-	a.room = &room{nc: nc, api: o.APIPrefix, stream: o.Stream, maxAge: o.FillAge}
 	a.stop, a.stopNow = context.WithCancelCause(context.Background())
+	a.room = &room{nc: nc, api: o.APIPrefix, stream: o.Stream, maxAge: o.FillAge, stop: a.stop}
 	if a.acks, err = newAcks(nc); err != nil {
 		a.stopNow(err)
 		return nil, fmt.Errorf("subscribe to acknowledgements: %w", err)

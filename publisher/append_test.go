@@ -348,7 +348,7 @@ func TestClose(t *testing.T) {
 		result := make(chan error, 1)
 		out := nc.Stats().OutMsgs
 		go func() {
-			_, err := a.Append(testContext(t), request("k"), "")
+			_, err := a.Append(testContext(t), completion(1), "")
 			result <- err
 		}()
 		testenv.Eventually(t, testTimeout, func() (bool, string) { return nc.Stats().OutMsgs > out, "nothing was sent" })

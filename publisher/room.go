@@ -71,6 +71,7 @@ type room struct {
 	api    string // prefix of the JetStream API
 	stream string
 	maxAge time.Duration
+	stop   context.Context // ends with the Appender
 
 	mu      sync.Mutex
 	levels  []level       // those with a limit
@@ -82,11 +83,21 @@ type room struct {
 }
 
 // admit returns a *FullError if a request of the given size should not be
-// appended. Within ctx it waits for knowledge that is at most fillStale times
-// maxAge old. spawn runs the question for it.
+// appended. It lets through by knowledge that is at most fillStale times maxAge
+// old, and refuses by knowledge that is not older than maxAge; within ctx it
+// waits for that. spawn runs the question for it.
 func (r *room) admit(ctx context.Context, size int64, spawn func(func())) error {
-	r.refresh(ctx, spawn)
-	size += storedOverhead
+	r.refresh(ctx, fillStale*r.maxAge, spawn)
+	err := r.count(size + storedOverhead)
+	if err != nil {
+		r.refresh(ctx, r.maxAge, spawn)
+		err = r.count(size + storedOverhead)
+	}
+	return err
+}
+
+// count counts a request in, unless there is no room for it.
+func (r *room) count(size int64) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, l := range r.levels {
@@ -100,8 +111,8 @@ func (r *room) admit(ctx context.Context, size int64, spawn func(func())) error 
 }
 
 // refresh asks for the fill if what is known is old, and waits for the answer
-// if it is too old.
-func (r *room) refresh(ctx context.Context, spawn func(func())) {
+// if it is older than the given age.
+func (r *room) refresh(ctx context.Context, oldest time.Duration, spawn func(func())) {
 	r.mu.Lock()
 	age := time.Since(r.askedAt)
 	if age < r.maxAge {
@@ -115,20 +126,33 @@ func (r *room) refresh(ctx context.Context, spawn func(func())) {
 	}
 	asking := r.asking
 	r.mu.Unlock()
-	if age < fillStale*r.maxAge {
+	if age < oldest || !r.nc.IsConnected() {
 		return
 	}
+	patience := time.NewTimer(fillPatience(ctx))
+	defer patience.Stop()
 	select {
 	case <-asking:
+	case <-patience.C:
+	case <-r.stop.Done():
 	case <-ctx.Done():
 	}
+}
+
+// fillPatience is how much of the time that an append has may be spent on
+// learning whether there is room for it.
+func fillPatience(ctx context.Context) time.Duration {
+	if end, ok := ctx.Deadline(); ok {
+		return min(time.Until(end)/4, fillWait)
+	}
+	return fillWait
 }
 
 // ask learns the fill. What cannot be learnt limits nothing.
 func (r *room) ask(done chan struct{}) {
 	defer close(done)
 	began := time.Now()
-	ctx, cancel := context.WithTimeout(context.Background(), fillWait)
+	ctx, cancel := context.WithTimeout(r.stop, fillWait)
 	defer cancel()
 	levels := r.measure(ctx)
 	r.mu.Lock()

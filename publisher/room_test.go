@@ -77,7 +77,7 @@ func TestRequestsAreRefusedWhileTheRestStillFits(t *testing.T) {
 	require.EqualValues(t, maxBytes, full.Limit)
 	s, err := js.Stream(testContext(t), name)
 	require.NoError(t, err)
-	require.InDelta(t, maxBytes*publisher.RequestFillPercent/100, s.CachedInfo().State.Bytes, 2000)
+	require.InDelta(t, maxBytes*publisher.RequestFillPercent/100, s.CachedInfo().State.Bytes, 5000)
 
 	for i := range 20 { // what is under way still ends
 		_, err := a.Append(testContext(t), completion(i), "")
