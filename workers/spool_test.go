@@ -378,3 +378,12 @@ func TestACompletionGetsSmallerUntilTheServerTakesIt(t *testing.T) {
 	r.publish("k")
 	require.Equal(t, ledger.OutcomeUnknown, r.completed(1)[0].Outcome)
 }
+
+// A worker that is told to stop before it has begun has nothing to complain of.
+func TestAStoppedWorkerDoesNotBegin(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, 1, counted(new(atomic.Int64)))
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	require.NoError(t, r.w.Run(ctx))
+}

@@ -127,7 +127,11 @@ func (w *Worker) Run(ctx context.Context) error {
 	defer w.endRecords()
 	defer w.exit()
 	if !w.o.ReplayOnly {
-		if err := w.openConsumer(ctx); err != nil {
+		err := w.openConsumer(ctx)
+		if ctx.Err() != nil {
+			return nil // it is told to stop before it has begun
+		}
+		if err != nil {
 			return err
 		}
 	}
