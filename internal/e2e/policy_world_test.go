@@ -5,6 +5,8 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/json"
+	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -103,4 +105,16 @@ func (p *process) crash() {
 	p.w.t.Helper()
 	p.kill()
 	p.start()
+}
+
+// serveOnly starts a worker for one provider, which is a line of a configuration.
+func (w *world) serveOnly(name, provider string) *process {
+	w.t.Helper()
+	whole, err := os.ReadFile(w.config)
+	require.NoError(w.t, err)
+	text, _, found := strings.Cut(string(whole), "kinds:")
+	require.True(w.t, found)
+	path := filepath.Join(w.dir, "only-"+name+".yaml")
+	require.NoError(w.t, os.WriteFile(path, []byte(text+"providers:\n"+provider), 0o600))
+	return w.serve("worker", func(p *process) { p.args = append(p.args, "--config", path) })
 }
