@@ -59,6 +59,13 @@ func (o *Outcomes) Watch(job uuid.UUID, heard func()) (stop func()) {
 	return sync.OnceFunc(func() { o.unwatch(sub) })
 }
 
+// Watched returns how many watches there are.
+func (o *Outcomes) Watched() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return len(o.watched)
+}
+
 func (o *Outcomes) unwatch(sub *nats.Subscription) {
 	_ = sub.Unsubscribe() // fails only where there is nothing left to end
 	o.mu.Lock()

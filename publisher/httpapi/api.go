@@ -75,6 +75,9 @@ type Options struct {
 	Outcomes Outcomes     // nil: waiting polls only
 	Log      *slog.Logger // nil: slog.Default()
 	Version  string       // of the program, for the OpenAPI document
+	// Around, if not nil, makes the handler that Serve serves from the API's: to
+	// count and to trace requests. The route is the request's Pattern afterwards.
+	Around func(http.Handler) http.Handler
 
 	// DecisionWait bounds the wait for an append and its decision: 5 s.
 	DecisionWait time.Duration

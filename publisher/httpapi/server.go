@@ -30,8 +30,12 @@ func (a *API) Serve(ctx context.Context, l net.Listener, grace time.Duration) er
 	if grace <= 0 {
 		grace = DefaultGrace
 	}
+	handler := http.Handler(a)
+	if a.opts.Around != nil {
+		handler = a.opts.Around(a)
+	}
 	server := &http.Server{
-		Handler:           a,
+		Handler:           handler,
 		ReadHeaderTimeout: headerTimeout,
 		ReadTimeout:       readTimeout,
 		WriteTimeout:      writeTimeout,

@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/micro"
 
 	"jobledger/ledger"
+	"jobledger/publisher"
 	"jobledger/publisher/httpapi"
 )
 
@@ -29,8 +30,10 @@ func (s *Services) receive(op httpapi.Operation, r micro.Request) {
 		return
 	}
 	count := s.counts[endpointName(op)]
+	ctx, served := s.opts.Begin(s.base, op, r.Headers().Get(publisher.TraceHeader))
 	if refusal, ok := s.enter(); !ok {
 		count.answered(refusal.Status, 0)
+		served(refusal)
 		s.answer(op, reply, refusal)
 		return
 	}
@@ -38,8 +41,9 @@ func (s *Services) receive(op httpapi.Operation, r micro.Request) {
 	go func() {
 		defer s.leave()
 		began := time.Now()
-		answer := s.opts.Caller.Call(s.base, op, body, s.limit())
+		answer := s.opts.Caller.Call(ctx, op, body, s.limit())
 		count.answered(answer.Status, time.Since(began))
+		served(answer)
 		s.answer(op, reply, answer)
 	}()
 }

@@ -51,7 +51,11 @@ type Options struct {
 	// InHand bounds the requests that are served at once; more are answered
 	// 503. 0: DefaultInHand.
 	InHand int
-	Log    *slog.Logger // nil: slog.Default()
+	// Begin, if not nil, is called before a request is served, with its W3C
+	// traceparent, "" for none. The context that it returns is that of the
+	// request, and served is called with the answer.
+	Begin func(ctx context.Context, op httpapi.Operation, traceparent string) (_ context.Context, served func(httpapi.Response))
+	Log   *slog.Logger // nil: slog.Default()
 }
 
 // Services is the micro service of one process.
@@ -86,6 +90,11 @@ func Start(o Options) (*Services, error) {
 	}
 	if s.log == nil {
 		s.log = slog.Default()
+	}
+	if s.opts.Begin == nil {
+		s.opts.Begin = func(ctx context.Context, _ httpapi.Operation, _ string) (context.Context, func(httpapi.Response)) {
+			return ctx, func(httpapi.Response) {}
+		}
 	}
 	s.base, s.cancel = context.WithCancel(context.Background())
 	for _, op := range httpapi.Operations() {

@@ -319,3 +319,38 @@ func TestWhatStartNeeds(t *testing.T) {
 	_, err = natsapi.Start(natsapi.Options{Conn: nc, Caller: &caller{}, Stream: "S", SubjectPrefix: "p"})
 	require.ErrorIs(t, err, nats.ErrConnectionClosed)
 }
+
+// TestBeginSeesEveryRequest: with its trace before it is served and its answer
+// afterwards, of those that are not served, too.
+func TestBeginSeesEveryRequest(t *testing.T) {
+	t.Parallel()
+	type key struct{}
+	var mu sync.Mutex
+	var seen []string
+	c := &caller{answer: httpapi.Response{Status: 201}, hold: make(chan struct{})}
+	begun := make(chan struct{}, 2)
+	f := offer(t, c, func(o *natsapi.Options) {
+		o.InHand = 1
+		o.Begin = func(ctx context.Context, op httpapi.Operation, traceparent string) (context.Context, func(httpapi.Response)) {
+			begun <- struct{}{}
+			return context.WithValue(ctx, key{}, traceparent), func(r httpapi.Response) {
+				mu.Lock()
+				defer mu.Unlock()
+				seen = append(seen, fmt.Sprint(op, " ", traceparent, " ", r.Status))
+			}
+		}
+	})
+	done := make(chan error, 1)
+	go func() {
+		_, err := f.client.RequestMsg(&nats.Msg{Subject: f.prefix + ".api.job.get", Data: []byte(`{}`),
+			Header: nats.Header{"traceparent": {"the trace"}}}, patience)
+		done <- err
+	}()
+	<-begun
+	require.Equal(t, "503", f.request(httpapi.JobSubmit, `{}`).Header.Get(natsapi.StatusHeader))
+	close(c.hold)
+	require.NoError(t, <-done)
+	mu.Lock()
+	defer mu.Unlock()
+	require.Equal(t, []string{"job.submit  503", "job.get the trace 201"}, seen)
+}
