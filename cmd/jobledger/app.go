@@ -16,7 +16,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"jobledger/internal/config"
+	"jobledger/internal/metrics"
 	"jobledger/internal/stream"
+	"jobledger/internal/tracing"
 	"jobledger/projector"
 	"jobledger/publisher/httpapi"
 )
@@ -67,6 +69,7 @@ type app struct {
 	providers map[string]config.Provider // what the worker role serves
 	spoolDir  string                     // of the worker role; "": none
 	listen    string                     // host:port of the API
+	metricsAt metricsAddress
 	auth      httpapi.Authenticator
 	// grace is how long running calls of workers may go on when the process
 	// has to stop.
@@ -77,6 +80,11 @@ type app struct {
 	spool    *spool       // nil without spoolDir
 	listener net.Listener // of the API
 
+	metrics         *metrics.Metrics
+	tracing         *tracing.Tracing
+	metricsListener net.Listener // nil: the metrics are served nowhere
+	ledgerObserved  bool
+
 	components []component
 	projector  atomic.Pointer[projector.Projector] // nil without the role
 }
@@ -86,6 +94,9 @@ type app struct {
 func (a *app) open(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
+	if err := a.openObservation(ctx); err != nil {
+		return errors.Join(err, a.close())
+	}
 	// The order is that of the start; stopping goes backwards.
 	for _, role := range []struct {
 		name string
@@ -122,15 +133,16 @@ func (a *app) close() error {
 	for _, p := range a.pools {
 		p.Close()
 	}
-	errs = append(errs, a.spool.close())
+	errs = append(errs, a.spool.close(), a.closeObservation())
 	a.links, a.pools, a.spool = nil, nil, nil
 	return errors.Join(errs...)
 }
 
 func (a *app) link(name string) (*link, error) {
-	l, err := openLink(a.nats, a.ledger.Stream, a.ledger.Prefix, "jobledger "+name, a.log)
+	l, err := openLink(a.nats, a.ledger.Stream, a.ledger.Prefix, "jobledger "+name, a.log, a.observed)
 	if err == nil {
 		a.links = append(a.links, l)
+		a.observeLink(name, l)
 	}
 	return l, err
 }

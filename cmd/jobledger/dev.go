@@ -33,6 +33,7 @@ const (
 
 type devOptions struct {
 	http     string
+	metrics  string
 	natsPort int
 }
 
@@ -50,6 +51,7 @@ func (c *cli) devCommand() *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.http, "http", "", "`ADDR` of the API, host:port; port 0 picks a free one (default: the configuration's api.listen)")
+	f.StringVar(&o.metrics, "metrics", "", metricsUsage)
 	f.IntVar(&o.natsPort, "nats-port", defaultNATS, "port of the NATS server; 0 picks a free one")
 	return cmd
 }
@@ -67,7 +69,7 @@ func (c *cli) dev(ctx context.Context, o devOptions) error {
 		return err
 	}
 	tellIdleSettings(cfg, c.log)
-	s := &devStack{cli: c, cfg: cfg, dir: c.data, natsPort: o.natsPort}
+	s := &devStack{cli: c, cfg: cfg, dir: c.data, natsPort: o.natsPort, metricsAt: metricsAt(o.metrics, cfg.API.Metrics)}
 	return errors.Join(s.run(ctx), s.stop())
 }
 
@@ -91,6 +93,8 @@ type devStack struct {
 	cfg      *config.Config
 	dir      string
 	natsPort int
+
+	metricsAt metricsAddress
 
 	lock     *dirlock.Lock
 	nats     *natsserver.Server
@@ -127,6 +131,7 @@ func (s *devStack) start(ctx context.Context) error {
 		log: s.log, nats: s.target().nats, database: s.target().database, ledger: meta,
 		roles: allRoles, providers: s.cfg.Providers,
 		spoolDir: cmp.Or(s.cfg.Workers.Spool, filepath.Join(s.dir, "spool")), listen: s.cfg.API.Listen, auth: httpapi.DevAuth(), grace: devGrace,
+		metricsAt: s.metricsAt,
 	}
 	return s.app.open(ctx)
 }
@@ -222,6 +227,7 @@ func (s *devStack) becomeReady(ctx context.Context) error {
 	}
 	where := devFile{
 		HTTP: "http://" + s.app.listener.Addr().String(), NATS: s.nats.URL(), Database: s.postgres.URL(devDatabase), PID: os.Getpid(),
+		Metrics: s.app.metricsURL(),
 	}
 	if err := where.write(s.dir); err != nil {
 		return err
@@ -233,6 +239,9 @@ func (s *devStack) becomeReady(ctx context.Context) error {
 
 func (s *devStack) announce(w io.Writer, where devFile) {
 	fmt.Fprintf(w, "The job ledger is ready; Ctrl-C stops it.\n  API   %s\n  NATS  %s\n  data  %s\n", where.HTTP, where.NATS, s.dir)
+	if where.Metrics != "" {
+		fmt.Fprintf(w, "  metrics %s\n", where.Metrics)
+	}
 	if s.cfg.Kinds[echoKind].Name != "" {
 		fmt.Fprintf(w, "Try: jobledger submit --owner me --key first --kind %s --input '{\"hello\":\"world\"}' --wait\n", echoKind)
 	}

@@ -21,6 +21,7 @@ type devFile struct {
 	NATS     string `json:"nats"`
 	Database string `json:"database"`
 	PID      int    `json:"pid"`
+	Metrics  string `json:"metrics,omitempty"`
 }
 
 // write puts the file in place as a whole, so that nobody reads half of it.

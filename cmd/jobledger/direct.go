@@ -39,7 +39,7 @@ func (c *cli) direct(ctx context.Context) (*direct, error) {
 	if err != nil {
 		return nil, err
 	}
-	l, err := openLink(target.nats, t.meta.Stream, t.meta.Prefix, "jobledger cli", c.log)
+	l, err := openLink(target.nats, t.meta.Stream, t.meta.Prefix, "jobledger cli", c.log, commandTrace)
 	if err != nil {
 		t.pool.Close()
 		return nil, err

@@ -99,26 +99,30 @@ type link struct {
 	client   *publisher.Client
 }
 
-// openLink connects to a ledger under a name of its own.
-func openLink(t natsTarget, stream, prefix, name string, log *slog.Logger) (*link, error) {
+// openLink connects to a ledger under a name of its own. options change how it
+// appends.
+func openLink(t natsTarget, stream, prefix, name string, log *slog.Logger, options ...func(*publisher.Options)) (*link, error) {
 	nc, err := t.dial(name, log)
 	if err != nil {
 		return nil, err
 	}
 	l := &link{nc: nc}
-	if err := l.fill(stream, prefix); err != nil {
+	if err := l.fill(stream, prefix, options); err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: %w", name, err), l.close())
 	}
 	return l, nil
 }
 
-func (l *link) fill(stream, prefix string) error {
+func (l *link) fill(stream, prefix string, options []func(*publisher.Options)) error {
+	o := publisher.Options{Stream: stream, SubjectPrefix: prefix}
+	for _, change := range options {
+		change(&o)
+	}
 	var err error
 	if l.js, err = jetstream.New(l.nc); err != nil {
 		return fmt.Errorf("open JetStream: %w", err)
 	}
-	l.appender, err = publisher.NewAppender(l.nc, publisher.Options{Stream: stream, SubjectPrefix: prefix})
-	if err != nil {
+	if l.appender, err = publisher.NewAppender(l.nc, o); err != nil {
 		return err
 	}
 	l.client, err = publisher.NewClient(l.nc, l.appender, 0)

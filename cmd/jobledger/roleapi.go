@@ -30,12 +30,14 @@ func (a *app) openAPI(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	log := a.log.With("role", roleAPI)
+	log, outcomes := a.log.With("role", roleAPI), publisher.NewOutcomes(l.nc, a.ledger.Prefix)
+	a.observeLedger(pool, s)
+	a.metrics.SetWatches(outcomes.Watched)
 	api, err := httpapi.New(httpapi.Options{
 		Decider: l.client, Reader: projector.NewQueries(pool), Auth: a.auth,
 		StreamEnd: streamEnd(s), Ready: a.ready(l, s, pool),
-		Outcomes: publisher.NewOutcomes(l.nc, a.ledger.Prefix),
-		Log:      log, Version: version(),
+		Outcomes: outcomes,
+		Log:      log, Version: version(), Around: a.aroundAPI(log),
 	})
 	if err != nil {
 		return err
@@ -46,7 +48,7 @@ func (a *app) openAPI(ctx context.Context) error {
 		return fmt.Errorf("listen for the API: %w", err)
 	}
 	services, err := natsapi.Start(natsapi.Options{
-		Conn: l.nc, Caller: api, Stream: a.ledger.Stream, SubjectPrefix: a.ledger.Prefix, Version: version(), Log: log,
+		Conn: l.nc, Caller: api, Stream: a.ledger.Stream, SubjectPrefix: a.ledger.Prefix, Version: version(), Log: log, Begin: a.beginService,
 	})
 	if err != nil {
 		api.Close()

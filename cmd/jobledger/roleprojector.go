@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"jobledger/internal/tracing"
 	"jobledger/projector"
 )
 
@@ -26,12 +27,14 @@ func (a *app) openProjector(ctx context.Context) error {
 	}
 	p, err := projector.New(projector.Options{
 		Pool: pool, Conn: l.nc, Stream: s, Prefix: a.ledger.Prefix, Appender: l.client,
-		Log: a.log.With("role", roleProjector),
+		Observer: a.metrics, WithTrace: tracing.Enter, Log: a.log.With("role", roleProjector),
 	})
 	if err != nil {
 		return err
 	}
 	a.projector.Store(p)
+	a.observeLedger(pool, s)
+	a.metrics.SetProjector(func() string { return projectorState(p.Status()) })
 	a.components = append(a.components, component{name: roleProjector, grace: projectorGrace, run: a.runProjector})
 	return nil
 }

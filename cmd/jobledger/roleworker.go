@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"jobledger/internal/config"
+	"jobledger/internal/metrics"
 	"jobledger/workers"
 )
 
@@ -58,12 +59,16 @@ func (a *app) newWorker(l *link, p config.Provider) (*workers.Worker, error) {
 	if err != nil {
 		return nil, err
 	}
-	return workers.New(workers.Options{
+	w, err := workers.New(workers.Options{
 		Provider: p.Name, Impl: impl, Concurrency: p.Concurrency,
 		Ledger: l.client, JetStream: l.js, Stream: a.ledger.Stream, SubjectPrefix: a.ledger.Prefix,
 		Name: workerName(), KeyPerAttempt: perAttempt, Grace: a.grace, Spool: a.spool.of(p.Name),
-		Log: a.log.With("role", roleWorker),
+		Log: a.log.With("role", roleWorker), Ended: a.metrics.Ended(p.Name), Tracer: a.tracing,
 	})
+	if err == nil {
+		a.metrics.AddPool(metrics.Pool{Provider: p.Name, Concurrency: p.Concurrency, Calls: w.Calls})
+	}
+	return w, err
 }
 
 // implementation makes what a configured provider calls, and says whether its

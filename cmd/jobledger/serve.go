@@ -21,22 +21,23 @@ import (
 
 func (c *cli) serveCommand() *cobra.Command {
 	var roles []string
-	var listen, spool string
+	var listen, spool, metrics string
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Run roles of the ledger against real servers",
 		Long: "Run roles of the ledger against real servers. It creates nothing: see init, migrate and kind apply.\n" +
 			"The API listens beyond the loopback interface only with api.tokens_file.",
 		Args: cobra.NoArgs,
-		RunE: ran(func(ctx context.Context, _ []string) error { return c.serve(ctx, roles, listen, spool) }),
+		RunE: ran(func(ctx context.Context, _ []string) error { return c.serve(ctx, roles, listen, spool, metrics) }),
 	}
 	cmd.Flags().StringSliceVar(&roles, "roles", allRoles, "what this process does: some of "+strings.Join(allRoles, ", "))
 	cmd.Flags().StringVar(&listen, "http", "", "`ADDR` of the API, host:port (default: the configuration's api.listen)")
+	cmd.Flags().StringVar(&metrics, "metrics", "", metricsUsage)
 	cmd.Flags().StringVar(&spool, "spool", "", "the workers' `DIR` for completions that cannot be appended (default: the configuration's workers.spool)")
 	return cmd
 }
 
-func (c *cli) serve(ctx context.Context, roles []string, listen, spool string) error {
+func (c *cli) serve(ctx context.Context, roles []string, listen, spool, metrics string) error {
 	roles, err := parseRoles(roles)
 	if err != nil {
 		return &exitError{code: exitUsage, err: err}
@@ -65,6 +66,7 @@ func (c *cli) serve(ctx context.Context, roles []string, listen, spool string) e
 	a := &app{
 		log: c.log, nats: t.nats, database: t.database, ledger: meta, roles: roles,
 		providers: cfg.Providers, spoolDir: cmp.Or(spool, cfg.Workers.Spool), listen: cfg.API.Listen, auth: auth, grace: workers.DefaultGrace,
+		metricsAt: metricsAt(metrics, cfg.API.Metrics),
 	}
 	if err := a.open(ctx); err != nil {
 		return err

@@ -20,6 +20,8 @@ const (
 	keepFor = 5 * time.Second
 	// askFor bounds the asking of one source.
 	askFor = 3 * time.Second
+	// listFor bounds the listing of consumers.
+	listFor = time.Second
 	// mostShardTimes bounds the entries that are fetched to learn how old the
 	// first one is that a shard has not applied.
 	mostShardTimes = 16
@@ -121,6 +123,9 @@ func (f *ledgerFigures) ask() {
 	stream, err := askStream(ctx, f.source.Stream, tables.Checkpoints)
 	if err == nil {
 		f.stream = stream
+		if stream.consumers, err = listConsumers(f.source.Stream); err != nil {
+			f.source.Log.Warn("the stream's consumers could not be listed for the metrics; may this user publish $JS.API.CONSUMER.LIST.<stream>?", "error", err)
+		}
 	} else {
 		f.source.Log.Warn("figures of the stream could not be read for the metrics", "error", err)
 	}
@@ -136,13 +141,6 @@ func askStream(ctx context.Context, stream jetstream.Stream, checkpoints []uint6
 		bytes: info.State.Bytes, messages: info.State.Msgs, last: info.State.LastSeq, limit: info.Config.MaxBytes,
 		since: map[uint64]time.Time{},
 	}
-	list := stream.ListConsumers(ctx)
-	for c := range list.Info() {
-		f.consumers = append(f.consumers, c)
-	}
-	if err := list.Err(); err != nil {
-		return nil, err
-	}
 	for _, seq := range checkpoints {
 		if _, known := f.since[seq]; known || seq >= f.last || len(f.since) == mostShardTimes {
 			continue
@@ -154,6 +152,20 @@ func askStream(ctx context.Context, stream jetstream.Stream, checkpoints []uint6
 		f.since[seq] = m.Time
 	}
 	return f, nil
+}
+
+// listConsumers asks for the consumers of workers. A NATS user that may not list
+// them gets no answer, so that not long is waited for it, and the other figures
+// do not depend on it.
+func listConsumers(stream jetstream.Stream) ([]*jetstream.ConsumerInfo, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), listFor)
+	defer cancel()
+	var found []*jetstream.ConsumerInfo
+	list := stream.ListConsumers(ctx)
+	for c := range list.Info() {
+		found = append(found, c)
+	}
+	return found, list.Err()
 }
 
 func (f *ledgerFigures) collectTables(out chan<- prometheus.Metric) {

@@ -172,6 +172,29 @@ func (t *Tracing) Begin(ctx context.Context, span, parent string, a workers.Trac
 	}
 }
 
+// BeginService begins the span of a request to a NATS service, below the one
+// that a traceparent names; end ends it with the answer's HTTP status and the
+// job's id, "" for none.
+func (t *Tracing) BeginService(ctx context.Context, operation, parent string) (_ context.Context, end func(status int, job string)) {
+	ctx, span := t.tracer.Start(Enter(ctx, parent), operation, trace.WithSpanKind(trace.SpanKindServer),
+		trace.WithAttributes(attribute.String("rpc.system", "nats")))
+	return ctx, func(status int, job string) {
+		endRequest(span, status, job)
+		span.End()
+	}
+}
+
+// endRequest says how a request was answered.
+func endRequest(span trace.Span, status int, job string) {
+	span.SetAttributes(attribute.Int("http.response.status_code", status))
+	if job != "" {
+		span.SetAttributes(attribute.String("ledger.job_id", job))
+	}
+	if status >= http.StatusInternalServerError {
+		span.SetStatus(codes.Error, "")
+	}
+}
+
 // jobHeader names the job in answers.
 const jobHeader = "Ledger-Job-Id"
 
@@ -198,12 +221,6 @@ func (t *Tracing) Handler(next http.Handler) http.Handler {
 			span.SetName(traced.Pattern)
 			span.SetAttributes(attribute.String("http.route", traced.Pattern))
 		}
-		span.SetAttributes(attribute.Int("http.response.status_code", answer.Status()))
-		if job := w.Header().Get(jobHeader); job != "" {
-			span.SetAttributes(attribute.String("ledger.job_id", job))
-		}
-		if answer.Status() >= http.StatusInternalServerError {
-			span.SetStatus(codes.Error, "")
-		}
+		endRequest(span, answer.Status(), w.Header().Get(jobHeader))
 	})
 }
