@@ -17,8 +17,12 @@ if (!/^[a-z0-9][a-z0-9_-]{0,63}$/.test(provider ?? "")) throw new Error("LEDGER_
 
 const name = `${hostname()}/${process.pid}`;
 const nc = await connect({
-  servers: NATS_URL, user: process.env.NATS_USER, pass: process.env.NATS_PASSWORD, inboxPrefix: process.env.NATS_INBOX, name,
+  servers: NATS_URL.split(","), user: process.env.NATS_USER, pass: process.env.NATS_PASSWORD, inboxPrefix: process.env.NATS_INBOX, name,
   maxReconnectAttempts: -1, waitOnFirstConnect: true, reconnectTimeWait: 250, pingInterval: 5_000,
+});
+nc.closed().then((err) => { // for good: NATS lets us in no more
+  log("the connection is closed", err);
+  process.exit(1);
 });
 const js = jetstream(nc, { timeout: 5_000 });
 const subject = (what) => `${LEDGER_PREFIX}.${what}.${provider}`;

@@ -106,6 +106,7 @@ func exitsAfterItsCalls(b *bench) {
 	b.said(s, "+ACK")
 	require.Equal(b.t, 1, b.endpoint.count(s.id))
 	require.False(b.t, b.isClaimed(left))
+	require.Empty(b.t, b.completionsOf(left))
 	for _, a := range b.saidSoFar(left) {
 		require.Equal(b.t, "-NAK", a.what)
 	}
