@@ -32,6 +32,8 @@ type Options struct {
 	// the Appender gets for its starts; nil: traces end here.
 	WithTrace func(ctx context.Context, traceparent string) context.Context
 	Log       *slog.Logger
+
+	redoMost uint64 // see there; fewer in tests
 }
 
 func (o *Options) check() error {
@@ -50,6 +52,9 @@ func (o *Options) check() error {
 	}
 	if o.Observer == nil {
 		o.Observer = noObserver{}
+	}
+	if o.redoMost == 0 {
+		o.redoMost = redoMost
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -70,8 +75,9 @@ const (
 
 // A Projector keeps the tables up with the stream.
 type Projector struct {
-	o      Options
-	status atomic.Pointer[Status]
+	o          Options
+	status     atomic.Pointer[Status]
+	generation string // that the latest session wrote; only Run's goroutine uses it
 }
 
 // Status is what a Projector is doing.
@@ -114,6 +120,10 @@ func (p *Projector) Run(ctx context.Context) error {
 			return err
 		}
 		if errors.Is(err, ErrOtherWriter) {
+			if p.moved(ctx) {
+				p.o.Log.Info("the live generation has changed; going on there")
+				continue
+			}
 			p.o.Log.Info("another projector is at work; standing by")
 			p.standBy(ctx)
 			continue
@@ -127,6 +137,13 @@ func (p *Projector) Run(ctx context.Context) error {
 		}
 		wait = min(2*wait, lastRetry)
 	}
+}
+
+// moved reports whether another generation of tables is live than the one of
+// the last session.
+func (p *Projector) moved(ctx context.Context) bool {
+	store, err := OpenStore(ctx, p.o.Pool)
+	return err == nil && store.generation != p.generation
 }
 
 func isCorruption(err error) bool {
@@ -146,23 +163,20 @@ func (p *Projector) session(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	p.generation = store.generation
 	points, err := store.Checkpoints(ctx, true)
 	if err != nil {
 		return err
 	}
-	r := &reader{
-		stream: p.o.Stream, prefix: p.o.Prefix + ".", inbox: p.o.Inbox + ".", log: p.o.Log,
-		pos: points[0].Pos, shards: make([]chan chunk, len(points)), after: make([]uint64, len(points)), marks: make([]Position, len(points)),
-	}
+	r := newReader(p.o.Stream, p.o.Prefix, p.o.Inbox, p.o.Log, points, chunkAhead)
 	shards := make([]*shard, len(points))
 	for i, c := range points {
-		if c.Pos.Seq < r.pos.Seq {
-			r.pos = c.Pos
-		}
-		r.shards[i], r.after[i], r.marks[i] = make(chan chunk, chunkAhead), c.Pos.Seq, c.Pos
-		if shards[i], err = p.openShard(ctx, store, c, len(points), r.shards[i]); err != nil {
+		if shards[i], err = openShard(ctx, store, c, r.shards[i]); err != nil {
 			return err
 		}
+		shards[i].obs = p.o.Observer
+		shards[i].effects = &effects{nc: p.o.Conn, stream: p.o.Stream, prefix: p.o.Prefix + ".", appender: p.o.Appender,
+			withTrace: p.o.WithTrace, log: p.o.Log}
 	}
 	for _, c := range points {
 		if err := checkPosition(ctx, r.stream, c.Pos); err != nil {
@@ -178,7 +192,7 @@ func (p *Projector) session(ctx context.Context) error {
 		s.held = newHeldStarts(end.LastSeq)
 	}
 	for i, c := range points {
-		if err := shards[i].redo(ctx, r, c); err != nil {
+		if err := shards[i].redo(ctx, r, c, p.o.redoMost); err != nil {
 			return err
 		}
 	}
@@ -192,19 +206,6 @@ func (p *Projector) session(ctx context.Context) error {
 	c := &clock{store: store, appender: p.o.Appender, log: p.o.Log}
 	g.Go(func() error { return c.run(ctx) })
 	return g.Wait()
-}
-
-func (p *Projector) openShard(ctx context.Context, store *Store, c Checkpoint, shards int, in chan chunk) (*shard, error) {
-	s := &shard{
-		number: c.Shard, shards: shards, store: store, obs: p.o.Observer, pos: c.Pos, in: in,
-		state: ledger.NewState(c.Rules),
-		effects: &effects{nc: p.o.Conn, stream: p.o.Stream, prefix: p.o.Prefix + ".", appender: p.o.Appender,
-			withTrace: p.o.WithTrace, log: p.o.Log},
-	}
-	if err := store.LoadDefinitions(ctx, s.state, c.Pos.Seq); err != nil {
-		return nil, err
-	}
-	return s, nil
 }
 
 // standBy waits until the checkpoints have not moved for a while although

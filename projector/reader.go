@@ -70,6 +70,22 @@ type reader struct {
 	marks []Position
 }
 
+// newReader returns a reader that goes on from the checkpoints of all shards.
+// inbox is what the subject of a reply must start with, without the dot.
+func newReader(stream jetstream.Stream, prefix, inbox string, log *slog.Logger, points []Checkpoint, ahead int) *reader {
+	r := &reader{
+		stream: stream, prefix: prefix + ".", inbox: inbox + ".", log: log, pos: points[0].Pos,
+		shards: make([]chan chunk, len(points)), after: make([]uint64, len(points)), marks: make([]Position, len(points)),
+	}
+	for i, c := range points {
+		if c.Pos.Seq < r.pos.Seq {
+			r.pos = c.Pos
+		}
+		r.shards[i], r.after[i], r.marks[i] = make(chan chunk, ahead), c.Pos.Seq, c.Pos
+	}
+	return r
+}
+
 // run reads until ctx ends or the stream turns out to be wrong. A lost
 // connection or consumer is not an error: the reader makes a new consumer and
 // checks that the stream is still the same.

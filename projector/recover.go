@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -12,13 +13,26 @@ import (
 	"jobledger/ledger"
 )
 
+// redoMost is how many entries, of the last ones, are read again for the
+// decisions on them and for announcements. Whoever has waited longer than for
+// these has asked again, or has looked.
+const redoMost = 20_000
+
 // redo performs again the effects of the entries after the checkpoint's
 // effects_seq: whoever committed them may have died before it performed them.
 // The decisions are found in the tables. What was done before is harmless: the
 // starts have the same message ids, and a second start is refused its claim.
-func (s *shard) redo(ctx context.Context, r *reader, from Checkpoint) error {
+func (s *shard) redo(ctx context.Context, r *reader, from Checkpoint, most uint64) error {
 	const chunkSize = 500
-	for seq := from.EffectsSeq; seq < from.Pos.Seq; {
+	begin := from.EffectsSeq
+	if from.Pos.Seq-begin > most { // after a rebuild, say
+		cut := from.Pos.Seq - most
+		if err := s.redoStarts(ctx, begin, cut); err != nil {
+			return err
+		}
+		begin = cut
+	}
+	for seq := begin; seq < from.Pos.Seq; {
 		last := min(seq+chunkSize, from.Pos.Seq)
 		items, err := s.reread(ctx, r, seq, last)
 		if err != nil {
@@ -35,14 +49,89 @@ func (s *shard) redo(ctx context.Context, r *reader, from Checkpoint) error {
 			return err
 		}
 		for _, it := range items {
-			if it.entry.Job != (uuid.UUID{}) && s.state.Knows(it.entry.Job) {
-				s.state.Forget(it.entry.Job)
-			}
+			s.forget(it.entry.Job)
 		}
 		seq = last
 	}
 	s.effectsDone.Store(from.Pos.Seq)
 	return nil
+}
+
+func (s *shard) forget(id uuid.UUID) {
+	if id != (uuid.UUID{}) && s.state.Knows(id) {
+		s.state.Forget(id)
+	}
+}
+
+// redoStarts appends again the starts that follow from the entries after the
+// sequence after, up to last, and that no worker has claimed yet.
+func (s *shard) redoStarts(ctx context.Context, after, last uint64) error {
+	const page = 500
+	var from startingRow
+	for {
+		rows, err := s.store.starting(ctx, from, after, last, page)
+		if err != nil || len(rows) == 0 {
+			return err
+		}
+		from = rows[len(rows)-1]
+		var list []ledger.Effect
+		var ids []uuid.UUID
+		for _, r := range rows {
+			if jobShard(r.job, s.shards) == s.number {
+				ids = append(ids, r.job)
+			}
+		}
+		if len(ids) > 0 {
+			if err := s.store.Load(ctx, s.state, ids); err != nil {
+				return err
+			}
+		}
+		for _, r := range rows {
+			j := s.state.Job(r.job)
+			if j == nil { // another shard's
+				continue
+			}
+			e, err := s.state.StartEffect(j, j.Attempt(r.number))
+			if err != nil {
+				return err
+			}
+			list = append(list, e)
+		}
+		if err := s.effects.perform(ctx, nil, list, nil); err != nil {
+			return err
+		}
+		for _, id := range ids {
+			s.forget(id)
+		}
+	}
+}
+
+// A startingRow is an attempt that no worker has claimed, and its place in the
+// order of such attempts.
+type startingRow struct {
+	at     time.Time
+	job    uuid.UUID
+	number int
+}
+
+// starting returns a page of the attempts that no worker has claimed and that
+// follow from an entry after the sequence after, up to last.
+func (s *Store) starting(ctx context.Context, from startingRow, after, last uint64, limit int) ([]startingRow, error) {
+	ctx, cancel := context.WithTimeout(ctx, commitTimeout)
+	defer cancel()
+	rows, err := s.pool.Query(ctx, "SELECT t.requested_at, t.job_id, t.number FROM "+s.generation+".attempts AS t"+
+		" WHERE t.state = 'starting' AND t.seqs[1] > $1 AND t.seqs[1] <= $2 AND (t.requested_at, t.job_id, t.number) > ($3, $4, $5)"+
+		" ORDER BY t.requested_at, t.job_id, t.number LIMIT $6", int64(after), int64(last), from.at, from.job, int64(from.number), int64(limit))
+	if err != nil {
+		return nil, fmt.Errorf("look for starts to append again: %w", err)
+	}
+	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (r startingRow, err error) {
+		return r, row.Scan(&r.at, &r.job, &r.number)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("look for starts to append again: %w", err)
+	}
+	return list, nil
 }
 
 // reread fetches the shard's entries after the sequence after, up to last.

@@ -43,15 +43,7 @@ func Initialize(ctx context.Context, pool *pgxpool.Pool, m Meta) error {
 		if err != nil {
 			return err
 		}
-		zero := Position{}
-		for shard := range m.Shards {
-			_, err := tx.Exec(ctx, "INSERT INTO "+generation+".checkpoints (shard, seq, chain, chain_prev, effects_seq, epoch, rules, updated_at)"+
-				" VALUES ($1, 0, $2, $3, 0, $4, 0, now())", int64(shard), zero.Chain[:], zero.Prev[:], epoch)
-			if err != nil {
-				return err
-			}
-		}
-		return nil
+		return insertCheckpoints(ctx, tx, generation, m.Shards, epoch)
 	})
 	if isUnique(err) {
 		return ErrInitialized

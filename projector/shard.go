@@ -53,6 +53,9 @@ type shard struct {
 	number, shards int
 	store          *Store
 	effects        *effects
+	aside          bool // no effects: the shard of a rebuild
+	mostEntries    int  // of a batch
+	mostBytes      int
 	obs            Observer
 
 	state *ledger.State
@@ -70,6 +73,15 @@ type shard struct {
 	held     heldStarts
 }
 
+// openShard makes a shard that goes on from its checkpoint.
+func openShard(ctx context.Context, store *Store, c Checkpoint, in chan chunk) (*shard, error) {
+	s := &shard{
+		number: c.Shard, shards: store.shards, store: store, pos: c.Pos, in: in, state: ledger.NewState(c.Rules),
+		mostEntries: batchEntries, mostBytes: batchBytes,
+	}
+	return s, store.LoadDefinitions(ctx, s.state, c.Pos.Seq)
+}
+
 // run works until ctx ends or a stage fails.
 func (s *shard) run(ctx context.Context) error {
 	folded := make(chan *batch, foldAhead)
@@ -77,8 +89,18 @@ func (s *shard) run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { defer close(folded); return s.foldStage(ctx, folded) })
 	g.Go(func() error { defer close(stored); return s.commitStage(ctx, folded, stored) })
-	g.Go(func() error { return s.effectsStage(ctx, stored) })
+	g.Go(func() error { return s.lastStage(ctx, stored) })
 	return g.Wait()
+}
+
+// lastStage does what follows the batches that are stored: nothing in a rebuild.
+func (s *shard) lastStage(ctx context.Context, in <-chan *batch) error {
+	if !s.aside {
+		return s.effectsStage(ctx, in)
+	}
+	for range in { //nolint:revive // the stages before end with the channel
+	}
+	return nil
 }
 
 // foldStage takes what has arrived, loads the jobs that it needs and folds it.
@@ -132,7 +154,7 @@ func (s *shard) gather(ctx context.Context, tick <-chan time.Time) (c chunk, pas
 		return c, false, nil
 	case c = <-s.in:
 	}
-	for len(c.items) < batchEntries && c.bytes < batchBytes {
+	for len(c.items) < s.mostEntries && c.bytes < s.mostBytes {
 		select {
 		case more := <-s.in:
 			c.items = append(c.items, more.items...)
@@ -182,7 +204,7 @@ func (s *shard) fold(items []item, from Position) (*batch, error) {
 		v.Effects = s.held.add(it.entry.Seq, v.Effects)
 		home := it.entry.Job != (uuid.UUID{}) || homeShard(it.entry.Seq, s.shards) == s.number
 		if home {
-			b.take(it, v)
+			b.take(it, v, !s.aside)
 		}
 		if it.entry.Job != (uuid.UUID{}) {
 			s.memory.touch(it.entry.Job, b.number)
@@ -197,10 +219,14 @@ func (s *shard) fold(items []item, from Position) (*batch, error) {
 	return b, nil
 }
 
-// take adds what follows from one entry to the batch.
-func (b *batch) take(it item, v ledger.Verdict) {
+// take adds what follows from one entry to the batch, with its effects and its
+// answer or without.
+func (b *batch) take(it item, v ledger.Verdict, effects bool) {
 	if v.Rejection != nil {
 		b.commit.Rejections = append(b.commit.Rejections, v.Rejection)
+	}
+	if !effects {
+		return
 	}
 	b.effects = append(b.effects, v.Effects...)
 	if it.trace != "" && it.entry.Kind == ledger.JobRequest {

@@ -85,6 +85,8 @@ type Store struct {
 	token      uuid.UUID // of this writer
 	tx         pgx.TxOptions
 	sql        statements
+	// bulk inserts by COPY: for a generation that nobody else writes.
+	bulk bool
 }
 
 // OpenStore finds the live generation and returns its store, with a token that
@@ -94,9 +96,7 @@ func OpenStore(ctx context.Context, pool *pgxpool.Pool) (*Store, error) {
 	defer cancel()
 	s := &Store{pool: pool, token: uuid.New()}
 	err := pool.AcquireFunc(ctx, func(c *pgxpool.Conn) error {
-		if c.Conn().PgConn().ParameterStatus("crdb_version") == "" {
-			s.tx.BeginQuery = beginPostgres
-		}
+		s.tx = batchTx(c.Conn())
 		return c.QueryRow(ctx, "SELECT a.name, a.epoch, m.shards FROM ledger.active AS a, ledger.ledger_meta AS m"+
 			" WHERE a.id = 1 AND m.id = 1").Scan(&s.generation, &s.epoch, &s.shards)
 	})
@@ -108,6 +108,14 @@ func OpenStore(ctx context.Context, pool *pgxpool.Pool) (*Store, error) {
 	}
 	s.sql = makeStatements(s.generation)
 	return s, nil
+}
+
+// batchTx says how the transaction of a batch begins.
+func batchTx(conn *pgx.Conn) pgx.TxOptions {
+	if conn.PgConn().ParameterStatus("crdb_version") != "" {
+		return pgx.TxOptions{}
+	}
+	return pgx.TxOptions{BeginQuery: beginPostgres}
 }
 
 // A Commit is what one batch of a shard writes.
@@ -140,7 +148,11 @@ func (s *Store) Commit(ctx context.Context, c *Commit) error {
 		ctx, cancel := context.WithTimeout(ctx, commitTimeout)
 		defer cancel()
 		last = pgx.BeginTxFunc(ctx, s.pool, s.tx, func(tx pgx.Tx) error {
-			return w.run(ctx, tx.Conn().PgConn())
+			conn := tx.Conn().PgConn()
+			if err := s.copy(ctx, conn, c); err != nil {
+				return err
+			}
+			return w.run(ctx, conn)
 		})
 		return last
 	})
@@ -176,9 +188,11 @@ func (s *Store) encode(c *Commit) write {
 	var w write
 	newJobs, oldJobs := split(c.Changes.Jobs, (*ledger.Job).IsNew)
 	newAttempts, oldAttempts := split(c.Changes.Attempts, (*ledger.Attempt).IsNew)
-	w = addInsert(w, s.sql.insertJobs, jobsTable, newJobs, len(newJobs))
-	w = addInsert(w, s.sql.insertAttempts, attemptsTable, newAttempts, len(newAttempts))
-	w = addInsert(w, s.sql.insertRejections, rejectionsTable, c.Rejections, len(c.Rejections))
+	if !s.bulk {
+		w = addInsert(w, s.sql.insertJobs, jobsTable, newJobs, len(newJobs))
+		w = addInsert(w, s.sql.insertAttempts, attemptsTable, newAttempts, len(newAttempts))
+		w = addInsert(w, s.sql.insertRejections, rejectionsTable, c.Rejections, len(c.Rejections))
+	}
 	w = addUpdate(w, s.sql.updateJobs, jobsTable, oldJobs, func(b []byte, j *ledger.Job, i int) []byte {
 		version, completedBy := j.StoredVersion()
 		if i == 0 {
@@ -191,6 +205,22 @@ func (s *Store) encode(c *Commit) write {
 	w = addInsert(w, s.sql.providers, providersTable, pointers(c.Changes.Providers), -1)
 	w = addInsert(w, s.sql.verifications, verificationsTable, pointers(c.Changes.Verifications), -1)
 	return append(w, s.checkpointStatement(c))
+}
+
+// copy inserts the new rows of a batch by COPY, if the store is for bulk.
+func (s *Store) copy(ctx context.Context, conn *pgconn.PgConn, c *Commit) error {
+	if !s.bulk {
+		return nil
+	}
+	jobs, _ := split(c.Changes.Jobs, (*ledger.Job).IsNew)
+	if err := copyInto(ctx, conn, s.generation, jobsTable, jobs); err != nil {
+		return err
+	}
+	attempts, _ := split(c.Changes.Attempts, (*ledger.Attempt).IsNew)
+	if err := copyInto(ctx, conn, s.generation, attemptsTable, attempts); err != nil {
+		return err
+	}
+	return copyInto(ctx, conn, s.generation, rejectionsTable, c.Rejections)
 }
 
 func pointers[T any](rows []T) []*T {

@@ -255,12 +255,15 @@ var tables = map[string]string{
 	"kinds": "seq", "providers": "seq", "provider_verifications": "seq",
 }
 
-// dump returns all rows of the live generation as text, a table each.
-func (w *world) dump() map[string]string {
+// dump returns all rows of the first generation as text, a table each.
+func (w *world) dump() map[string]string { return w.dumpOf("ledger_a") }
+
+// dumpOf returns all rows of a generation as text, a table each.
+func (w *world) dumpOf(generation string) map[string]string {
 	w.t.Helper()
 	all := map[string]string{}
 	for table, order := range tables {
-		rows, err := w.pool.Query(w.ctx(), "SELECT t::text FROM ledger_a."+table+" AS t ORDER BY "+order)
+		rows, err := w.pool.Query(w.ctx(), "SELECT t::text FROM "+generation+"."+table+" AS t ORDER BY "+order)
 		require.NoError(w.t, err)
 		list, err := pgx.CollectRows(rows, pgx.RowTo[string])
 		require.NoError(w.t, err)
