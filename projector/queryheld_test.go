@@ -19,19 +19,19 @@ func TestAttemptsHeldBy(t *testing.T) {
 	q := NewQueries(w.pool)
 	w.append(echoKind(func(k *ledger.Kind) { k.HeartbeatTimeoutMS = 5000 }))
 	held := func(key, worker string) ledger.Cursor {
-		w.settled(w.append(request(key)))
+		w.caughtUp(w.append(request(key)))
 		job := w.job("acme", key)
 		claim := claimOf(job.ID, 1)
 		claim.Worker = worker
-		w.settled(w.append(claim))
+		w.caughtUp(w.append(claim))
 		return ledger.Cursor{At: job.Attempts[0].RequestedAt, Job: job.ID, Attempt: 1}
 	}
 	first, second := held("first", "host/1"), held("second", "host/2")
 	third := held("third", "host/1")
 	held("of another", "host/3")
-	w.settled(w.append(completionOf(held("ended", "host/1").Job, 1, ledger.OutcomeSucceeded)))
-	w.settled(w.append(completionOf(held("unknown", "host/1").Job, 1, ledger.OutcomeUnknown)))
-	w.settled(w.append(request("not claimed")))
+	w.caughtUp(w.append(completionOf(held("ended", "host/1").Job, 1, ledger.OutcomeSucceeded)))
+	w.caughtUp(w.append(completionOf(held("unknown", "host/1").Job, 1, ledger.OutcomeUnknown)))
+	w.caughtUp(w.append(request("not claimed")))
 	// A later definition is not the one under which the jobs were accepted.
 	w.append(echoKind(func(k *ledger.Kind) { k.HeartbeatTimeoutMS = 0 }))
 	held("without a heartbeat", "host/1")
