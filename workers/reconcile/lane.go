@@ -107,9 +107,6 @@ func (l *lane) remember(a *ledger.Attempt, now time.Time) *memory {
 		}
 	}
 	m := &memory{first: now}
-	if l.p.Lookup == nil && a.Replays > 0 {
-		m.next = now.Add(jitter(l.wait(a.Replays)))
-	}
 	l.known[idOf(a)] = m
 	return m
 }
