@@ -23,6 +23,7 @@ run: setup build ## run the sample on a dev stack of its own, and stay up; ONCE=
 	@ONCE="$(ONCE)" bin/sample
 
 test: setup ## run every test
+	@{ command -v node && command -v npm; } >/dev/null || echo "SKIPPED: node or npm is not on the PATH, so the worker in examples/worker-node is not tested." >&2
 	$(GO) test -timeout 20m ./...
 
 race: setup ## run the tests of what runs concurrently under the race detector
