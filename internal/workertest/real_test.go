@@ -19,7 +19,7 @@ import (
 
 // The attempts of the real ledger's kinds may take so long.
 const (
-	shortMS = 2_000
+	shortMS = 4_000
 	longMS  = ample
 )
 
