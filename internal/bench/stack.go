@@ -26,16 +26,18 @@ import (
 
 // bench is the stack of a run.
 type bench struct {
-	o       Options
-	stops   []func() error // run in reverse
-	pool    *pgxpool.Pool
-	stream  jetstream.Stream
-	client  *publisher.Client
-	url     string       // of the NATS server
-	ended   atomic.Int64 // attempts that the worker has completed
-	batches atomic.Int64
-	cancel  context.CancelFunc
-	group   *errgroup.Group
+	o      Options
+	stops  []func() error // run in reverse
+	pool   *pgxpool.Pool
+	stream jetstream.Stream
+	client *publisher.Client
+	url    string // of the NATS server
+	// postgres is the process id of PostgreSQL's server.
+	postgres int
+	ended    atomic.Int64 // attempts that the worker has completed
+	batches  atomic.Int64
+	cancel   context.CancelFunc
+	group    *errgroup.Group
 }
 
 func (b *bench) onStop(f func() error) { b.stops = append(b.stops, f) }
@@ -73,6 +75,7 @@ func (b *bench) start(ctx context.Context) error {
 		return err
 	}
 	b.onStop(bounded(pg.Stop))
+	b.postgres = pg.PID()
 	ns, err := natsserver.Start(natsserver.Options{Dir: filepath.Join(dir, "nats"), SyncAlways: b.o.SyncAlways, Log: b.o.Log})
 	if err != nil {
 		return err

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"strconv"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/google/uuid"
@@ -28,7 +29,7 @@ type heard struct {
 // wait waits for a job, again and again on one connection, until it is settled
 // or ctx ends.
 func (b *waitBench) wait(ctx context.Context, job uuid.UUID, answers chan<- heard) error {
-	conn, err := b.dial(ctx)
+	conn, err := b.dial(ctx, 0)
 	if err != nil {
 		return ended(ctx, err)
 	}
@@ -67,10 +68,22 @@ func readState(text *bufio.Reader) (string, error) {
 	return job.State, errors.Join(err, rest)
 }
 
-func (b *waitBench) dial(ctx context.Context) (*net.TCPConn, error) {
+// dial connects to the API; receive is what the system may keep of what is not
+// read, in bytes, 0 for its default.
+func (b *waitBench) dial(ctx context.Context, receive int) (*net.TCPConn, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	var d net.Dialer
+	// Later would be too late: the window that was offered holds.
+	d := net.Dialer{Control: func(_, _ string, raw syscall.RawConn) error {
+		if receive == 0 {
+			return nil
+		}
+		var err error
+		control := raw.Control(func(fd uintptr) {
+			err = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, receive)
+		})
+		return errors.Join(control, err)
+	}}
 	conn, err := d.DialContext(ctx, "tcp4", b.addr)
 	if err != nil {
 		return nil, err
@@ -81,7 +94,7 @@ func (b *waitBench) dial(ctx context.Context) (*net.TCPConn, error) {
 const (
 	// stallFor is how long a stalled reader holds its stream before it looks
 	// whether it still is one, and begins anew.
-	stallFor = 15 * time.Second
+	stallFor = 20 * time.Second
 	// stallBuffer is what the system may keep of what it does not read, in bytes.
 	stallBuffer = 4 << 10
 )
@@ -89,7 +102,7 @@ const (
 // stall follows a job's events and reads none of them, again and again.
 func (b *waitBench) stall(ctx context.Context, job uuid.UUID, dropped, kept *atomic.Int64) error {
 	for ctx.Err() == nil {
-		conn, err := b.dial(ctx)
+		conn, err := b.dial(ctx, stallBuffer)
 		if err != nil {
 			return ended(ctx, err)
 		}
@@ -109,9 +122,6 @@ func (b *waitBench) stall(ctx context.Context, job uuid.UUID, dropped, kept *ato
 
 // stallOnce returns whether the stream had been cut when it looked.
 func (b *waitBench) stallOnce(ctx context.Context, conn *net.TCPConn, job uuid.UUID) (cut bool, err error) {
-	if err := conn.SetReadBuffer(stallBuffer); err != nil {
-		return false, err
-	}
 	if _, err := conn.Write(b.get("/v1/jobs/" + job.String() + "/events")); err != nil {
 		return false, err
 	}
@@ -127,29 +137,31 @@ func (b *waitBench) stallOnce(ctx context.Context, conn *net.TCPConn, job uuid.U
 	return !errors.As(err, &network) || !network.Timeout(), nil
 }
 
-// churn changes the hot jobs, one after the other: an attempt of theirs is
-// cancelled, another is asked for.
-func (b *waitBench) churn(ctx context.Context) error {
+// A hotJob changes all the time.
+type hotJob struct {
+	id      uuid.UUID
+	changes int
+}
+
+// churn changes a job again and again: its attempt is cancelled, another is
+// asked for.
+func (b *waitBench) churn(ctx context.Context, job *hotJob) error {
 	tick := time.NewTicker(churnEvery)
 	defer tick.Stop()
-	for {
+	for number := job.changes/2 + 1; number < ledger.MaxAttemptsPerJob; number = job.changes/2 + 1 {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
 		}
-		job := b.hot[b.wishes/2%hotJobs]
-		number := b.wishes/2/hotJobs + 1
-		if number >= ledger.MaxAttemptsPerJob {
-			return nil // they have changed as often as they can
-		}
-		var body ledger.Body = &ledger.Resolution{Job: job, Attempt: number, As: ledger.OutcomeCancelled, Reason: "to change something"}
-		if b.wishes%2 == 1 {
-			body = &ledger.AttemptAsk{Job: job, Key: strconv.Itoa(number), Force: true}
+		var body ledger.Body = &ledger.Resolution{Job: job.id, Attempt: number, As: ledger.OutcomeCancelled, Reason: "to change something"}
+		if job.changes%2 == 1 {
+			body = &ledger.AttemptAsk{Job: job.id, Key: strconv.Itoa(number), Force: true}
 		}
 		if err := b.say(context.WithoutCancel(ctx), body); err != nil {
 			return err
 		}
-		b.wishes++
+		job.changes++
 	}
+	return nil
 }

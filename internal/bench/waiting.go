@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"runtime"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -31,24 +32,26 @@ type WaitingOptions struct {
 }
 
 const (
-	parkedKind     = "parked"
-	parkedProvider = "nobody" // has no worker
+	parkedKind = "parked"
+	// parkedProvider has no worker. Its name makes events long.
+	parkedProvider = "nobody-nobody-nobody-nobody-nobody-nobody-nobody-nobody-nobody"
 	waiting        = "waiting"
 	// apiConnections is what `serve` gives its API.
 	apiConnections = 16
-	// hotJobs are the jobs that the stalled readers follow; one of them changes
-	// every churnEvery, so that each reader's buffers are full in some seconds.
+	// hotJobs are the jobs that the stalled readers follow; each changes as often
+	// as it can, but not more often than this, so that the readers' buffers are
+	// full in some seconds.
 	hotJobs    = 5
-	churnEvery = 25 * time.Millisecond
-	// settle is how long the waiters wait before a round with them begins.
-	settle = 3 * time.Second
+	churnEvery = 50 * time.Millisecond
+	// settle is how long the waiters wait before a round with them begins: by
+	// then the first stalled readers have been dropped and have come back.
+	settle = 12 * time.Second
 )
 
 // A WaitingReport says what waiting costs the projection.
 type WaitingReport struct {
 	Jobs, Waiters, Stalled int
-	// Without and With are job lives a second, round by round.
-	Without, With []float64
+	Without, With          []Round
 	// Dropped is how many streams were cut since nobody read them; Kept, how
 	// many had not been cut when their reader gave up.
 	Dropped, Kept int64
@@ -58,31 +61,60 @@ type WaitingReport struct {
 	PeakBytes uint64
 }
 
-// Share returns the part of the rate that is left, by the medians.
-func (r *WaitingReport) Share() float64 { return median(r.With) / median(r.Without) }
+// A Round is one load.
+type Round struct {
+	Rate float64       // job lives a second
+	CPU  time.Duration // of this process and PostgreSQL, a life; 0: not known
+}
 
-func median(list []float64) float64 {
-	if len(list) == 0 {
-		return 0
+func rate(r Round) float64 { return r.Rate }
+
+func cpu(r Round) float64 { return float64(r.CPU) }
+
+// Share returns the part of the rate that is left, by the medians.
+func (r *WaitingReport) Share() float64 { return median(r.With, rate) / median(r.Without, rate) }
+
+// Cores returns how much of a core waiting takes. On a machine with other work
+// it says more than Share: what is taken then does not count.
+func (r *WaitingReport) Cores() float64 {
+	more := median(r.With, cpu) - median(r.Without, cpu)
+	return more / float64(time.Second) * median(r.With, rate)
+}
+
+func median(list []Round, of func(Round) float64) float64 {
+	values := make([]float64, len(list))
+	for i, r := range list {
+		values[i] = of(r)
 	}
-	sorted := slices.Sorted(slices.Values(list))
-	return (sorted[len(sorted)/2] + sorted[(len(sorted)-1)/2]) / 2
+	slices.Sort(values)
+	return (values[len(values)/2] + values[(len(values)-1)/2]) / 2
 }
 
 // Print writes the report for people.
 func (r *WaitingReport) Print(w io.Writer) error {
-	rounds := func(list []float64) string {
-		var b strings.Builder
-		for _, rate := range list {
-			fmt.Fprintf(&b, " %.0f", rate)
-		}
-		return fmt.Sprintf("%.0f lives a second (rounds:%s)", median(list), b.String())
+	var b strings.Builder
+	for _, line := range [][2]string{
+		{"jobs", fmt.Sprintf("%d a round, %d waiters, %d readers of events that do not read", r.Jobs, r.Waiters, r.Stalled)},
+		{"without them", describe(r.Without)},
+		{"with them", describe(r.With)},
+		{"left of the rate", fmt.Sprintf("%.0f %% by the clock", 100*r.Share())},
+		{"waiting takes", fmt.Sprintf("%.2f cores of %d", r.Cores(), runtime.NumCPU())},
+		{"stalled readers", fmt.Sprintf("%d dropped, %d not yet when they looked", r.Dropped, r.Kept)},
+		{"all jobs cancelled, heard after", r.Heard.String()},
+		{"memory", fmt.Sprintf("%.0f MiB at most (this process: all but PostgreSQL, the waiters' own side included)", float64(r.PeakBytes)/(1<<20))},
+	} {
+		fmt.Fprintf(&b, "%-32s %s\n", line[0], line[1])
 	}
-	_, err := fmt.Fprintf(w, "%-30s %d a round, %d waiters, %d readers of events that do not read\n%-30s %s\n%-30s %s\n%-30s %.0f %%\n"+
-		"%-30s %d dropped, %d not yet\n%-30s %s\n%-30s %.0f MiB at most\n",
-		"jobs", r.Jobs, r.Waiters, r.Stalled, "without them", rounds(r.Without), "with them", rounds(r.With), "left of the rate", 100*r.Share(),
-		"stalled readers", r.Dropped, r.Kept, "all jobs cancelled, heard after", r.Heard, "memory", float64(r.PeakBytes)/(1<<20))
+	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+func describe(list []Round) string {
+	var rounds strings.Builder
+	for _, r := range list {
+		fmt.Fprintf(&rounds, " %.0f", r.Rate)
+	}
+	return fmt.Sprintf("%.0f lives a second, %.0f µs of CPU each (rounds:%s)", median(list, rate), median(list, cpu)/1e3, rounds.String())
 }
 
 // RunWaiting measures how fast jobs live with and without requests that wait
@@ -108,15 +140,15 @@ func RunWaiting(ctx context.Context, o WaitingOptions) (_ *WaitingReport, err er
 		return nil, err
 	}
 	for n := range o.Rounds {
-		rate, err := b.round(ctx, fmt.Sprintf("without-%d", n))
+		without, err := b.round(ctx, fmt.Sprintf("without-%d", n))
 		if err != nil {
 			return nil, err
 		}
-		r.Without = append(r.Without, rate)
-		if rate, err = b.crowded(ctx, r, n); err != nil {
+		with, err := b.crowded(ctx, r, n)
+		if err != nil {
 			return nil, err
 		}
-		r.With = append(r.With, rate)
+		r.Without, r.With = append(r.Without, without), append(r.With, with)
 	}
 	r.PeakBytes = peakMemory()
 	return r, nil
@@ -129,9 +161,8 @@ type waitBench struct {
 	nc     *nats.Conn // the API's, for outcomes
 	addr   string     // of the API
 	parked []uuid.UUID
-	hot    []uuid.UUID
+	hot    []*hotJob
 	rounds int64
-	wishes int
 }
 
 // serve serves the API, as the role api does.
@@ -190,7 +221,7 @@ func (b *waitBench) park(ctx context.Context) error {
 		req := &ledger.Request{Owner: waiting, Key: fmt.Sprintf("job-%d", n), Kind: parkedKind, Input: []byte(`{}`)}
 		id := ledger.JobID(req.Owner, req.Key)
 		if n < hotJobs {
-			b.hot = append(b.hot, id)
+			b.hot = append(b.hot, &hotJob{id: id})
 		} else {
 			b.parked = append(b.parked, id)
 		}
@@ -210,25 +241,27 @@ func (b *waitBench) say(ctx context.Context, body ledger.Body) error {
 	return err
 }
 
-// round is one load; it returns job lives a second.
-func (b *waitBench) round(ctx context.Context, name string) (float64, error) {
+// round is one load.
+func (b *waitBench) round(ctx context.Context, name string) (r Round, err error) {
 	b.rounds++
-	began := time.Now()
+	began, cpu := time.Now(), b.cpuTime()
 	if _, err := b.produce(ctx, name); err != nil {
-		return 0, err
+		return r, err
 	}
 	if err := b.awaitEnded(ctx, b.rounds*int64(b.o.Jobs)); err != nil {
-		return 0, err
+		return r, err
 	}
 	if err := b.awaitTables(ctx); err != nil {
-		return 0, err
+		return r, err
 	}
-	return float64(b.o.Jobs) / time.Since(began).Seconds(), nil
+	r.Rate = float64(b.o.Jobs) / time.Since(began).Seconds()
+	r.CPU = (b.cpuTime() - cpu) / time.Duration(b.o.Jobs)
+	return r, nil
 }
 
 // crowded is a round with the waiters and the stalled readers. In the last one
 // all jobs that are waited for are cancelled afterwards.
-func (b *waitBench) crowded(ctx context.Context, r *WaitingReport, n int) (float64, error) {
+func (b *waitBench) crowded(ctx context.Context, r *WaitingReport, n int) (Round, error) {
 	crowd, stop := context.WithCancel(ctx)
 	defer stop()
 	g, crowd := errgroup.WithContext(crowd)
@@ -238,21 +271,23 @@ func (b *waitBench) crowded(ctx context.Context, r *WaitingReport, n int) (float
 	}
 	var dropped, kept atomic.Int64
 	for i := range b.o.Stalled {
-		g.Go(func() error { return b.stall(crowd, b.hot[i%hotJobs], &dropped, &kept) })
+		g.Go(func() error { return b.stall(crowd, b.hot[i%hotJobs].id, &dropped, &kept) })
 	}
-	g.Go(func() error { return b.churn(crowd) })
+	for _, job := range b.hot {
+		g.Go(func() error { return b.churn(crowd, job) })
+	}
 	if err := b.crowdedNow(crowd); err != nil {
 		stop()
-		return 0, errors.Join(err, g.Wait())
+		return Round{}, errors.Join(err, g.Wait())
 	}
-	rate, err := b.round(ctx, fmt.Sprintf("with-%d", n))
+	round, err := b.round(ctx, fmt.Sprintf("with-%d", n))
 	if err == nil && n == b.o.Rounds-1 {
 		r.Heard, err = b.release(crowd, answers)
 	}
 	stop()
 	err = errors.Join(err, g.Wait())
 	r.Dropped, r.Kept = r.Dropped+dropped.Load(), r.Kept+kept.Load()
-	return rate, err
+	return round, err
 }
 
 // crowdedNow waits until all are waiting: each job is watched then.

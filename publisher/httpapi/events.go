@@ -27,7 +27,7 @@ const (
 	maxStream = 30 * time.Minute
 	// streamBuffer is what the system may keep for a reader that does not read,
 	// in bytes; Linux takes twice as much.
-	streamBuffer = 32 << 10
+	streamBuffer = 8 << 10
 	// readersReturn is how long readers are asked to wait before they come
 	// back, with a jitter of as much on top, so that they come one by one.
 	readersReturn = time.Second
