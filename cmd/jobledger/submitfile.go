@@ -312,21 +312,15 @@ func (b *batch) try(ctx context.Context, in intent) (lineOutcome, error) {
 	case err == nil:
 		b.answered()
 		return lineNew, nil
-	case !errors.As(err, &exit):
+	case !errors.As(err, &exit), errors.Is(err, errUnauthorized): // the latter as for every other line
 		return lineUnfinished, err
 	}
-	switch exit.code {
-	case exitConflict:
-		return lineConflicting, err
-	case exitRefused:
-		if errors.Is(err, errUnauthorized) {
-			return lineUnfinished, err // as every other line would be
-		}
-		return lineRefused, err
-	case exitUsage:
-		return lineMalformed, err
+	verdict, ok := map[int]lineOutcome{exitConflict: lineConflicting, exitRefused: lineRefused, exitUsage: lineMalformed}[exit.code]
+	if !ok {
+		return lineUnfinished, err
 	}
-	return lineUnfinished, err
+	b.answered()
+	return verdict, err
 }
 
 func (b *batch) answered() {

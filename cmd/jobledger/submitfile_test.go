@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -254,4 +256,21 @@ func TestSubmitFileKilled(t *testing.T) {
 	require.NotZero(t, report.New)
 	require.Equal(t, all, again().Existing)
 	require.Equal(t, all, stored())
+}
+
+// An address at which nothing answers is a wrong one at first; once something
+// has answered there, whatever it said, it is waited for.
+func TestSubmitFileWrongAddress(t *testing.T) {
+	t.Parallel()
+	f := newFakeAPI(t, func(_ int, w http.ResponseWriter, _ *http.Request) {
+		problemAnswer(w, http.StatusConflict, "idempotency-conflict")
+	})
+	b := &batch{api: &apiClient{base: f.URL, http: f.Client()}}
+	refused := exitWith(exitUnreachable, "x: %w", &net.OpError{Op: "dial", Err: errors.New("refused")})
+	require.False(t, b.passing(refused))
+	require.True(t, b.passing(exitWith(exitUnreachable, "the connection was lost")))
+	outcome, err := b.try(t.Context(), intent{owner: "acme", key: "k"})
+	require.Equal(t, lineConflicting, outcome)
+	require.Error(t, err)
+	require.True(t, b.passing(refused))
 }
