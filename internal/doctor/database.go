@@ -1,0 +1,163 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"math"
+	"slices"
+	"time"
+
+	"jobledger/ledger"
+	"jobledger/schema"
+)
+
+const (
+	// minPostgres is the first version of PostgreSQL that has what the SQL needs.
+	minPostgres = 150000
+	// catchUpPoll is how often the checkpoints are looked at.
+	catchUpPoll = 100 * time.Millisecond
+)
+
+func (p *Patient) noDatabase() (Status, string) {
+	return unchecked("no database is configured (database.url)")
+}
+
+func databaseServer(ctx context.Context, p *Patient) (Status, string) {
+	if p.DatabaseURL == "" {
+		return p.noDatabase()
+	}
+	s, err := schema.Inspect(ctx, p.DatabaseURL)
+	if err != nil {
+		return problem("%v", err)
+	}
+	return judgeDatabase(s)
+}
+
+func judgeDatabase(s schema.Server) (Status, string) {
+	switch {
+	case !s.Cockroach && s.Number < minPostgres:
+		return problem("%s; PostgreSQL 15 or newer is needed", s.Version)
+	case s.Encoding != "UTF8":
+		return problem("%s with the encoding %s; owners, keys and documents are UTF-8: create the database with ENCODING 'UTF8'", s.Version, s.Encoding)
+	}
+	return ok("%s", s.Version)
+}
+
+// databaseOrder: text that is compared by a language's rules sorts otherwise than
+// the ledger does, and may take different keys for the same.
+func databaseOrder(ctx context.Context, p *Patient) (Status, string) {
+	if p.DatabaseURL == "" {
+		return p.noDatabase()
+	}
+	s, err := schema.Inspect(ctx, p.DatabaseURL)
+	if err != nil {
+		return unchecked("the database cannot be asked")
+	}
+	if !s.ByteOrder {
+		return problem("text is compared by a language's rules; create the database with the C collation (CREATE DATABASE … TEMPLATE template0 ENCODING 'UTF8' LC_COLLATE 'C' LC_CTYPE 'C')")
+	}
+	return ok("text is compared byte by byte")
+}
+
+func databaseClock(ctx context.Context, p *Patient) (Status, string) {
+	if p.DatabaseURL == "" {
+		return p.noDatabase()
+	}
+	s, err := schema.Inspect(ctx, p.DatabaseURL)
+	if err != nil {
+		return unchecked("the database cannot be asked")
+	}
+	return p.judgeClock("the database", s.Skew, s.RoundTrip)
+}
+
+func schemaVersion(ctx context.Context, p *Patient) (Status, string) {
+	if p.DatabaseURL == "" {
+		return p.noDatabase()
+	}
+	err := schema.Check(ctx, p.DatabaseURL)
+	var other *schema.VersionError
+	switch {
+	case errors.As(err, &other):
+		return problem("%v", err)
+	case err != nil:
+		return unchecked("the database cannot be asked")
+	}
+	return ok("version %d", schema.Target())
+}
+
+func tables(_ context.Context, p *Patient) (Status, string) {
+	switch {
+	case p.Tables != nil:
+		return ok("they are those of %s", p.Stream)
+	case p.DatabaseURL == "":
+		return p.noDatabase()
+	}
+	return problem("%v", p.TablesErr)
+}
+
+// projectorBehind: the tables must reach what is in the stream now.
+func projectorBehind(ctx context.Context, p *Patient) (Status, string) {
+	if p.Conn == nil {
+		return noConnection()
+	}
+	if p.Tables == nil {
+		return noTables()
+	}
+	info, err := p.streamInfo(ctx)
+	if err != nil {
+		return unchecked("the stream cannot be looked at")
+	}
+	end := info.State.LastSeq
+	waiting, cancel := context.WithTimeout(ctx, p.CatchUp)
+	defer cancel()
+	tick := time.NewTicker(catchUpPoll)
+	defer tick.Stop()
+	for first := uint64(math.MaxUint64); ; {
+		points, err := p.Tables.Checkpoints(ctx)
+		if err != nil {
+			return problem("the checkpoints cannot be read: %v", err)
+		}
+		at := slices.Min(append(points, end))
+		first = min(first, at)
+		if at == end {
+			return ok("the tables have reached entry %d, the stream's last", end)
+		}
+		select {
+		case <-tick.C:
+		case <-waiting.Done():
+			return behind(end, first, at, p.CatchUp)
+		}
+	}
+}
+
+func behind(end, first, at uint64, waited time.Duration) (Status, string) {
+	if at == first {
+		return problem("the tables stand still at entry %d, %d before the stream's end: is a projector running, and what does its log say?", at, end-at)
+	}
+	return problem("the tables are %d entries behind the stream's end and did %d in %s; the API answers 503 read-model-behind meanwhile", end-at, at-first, waited)
+}
+
+// unknownAttempts: each blocks its job until somebody finds out the truth.
+func unknownAttempts(ctx context.Context, p *Patient) (Status, string) {
+	if p.Tables == nil {
+		return noTables()
+	}
+	list, err := p.Tables.Attempts(ctx, ledger.AttemptFilter{State: ledger.AttemptUnknown, Limit: ledger.MaxPage})
+	if err != nil {
+		return problem("unknown attempts cannot be read: %v", err)
+	}
+	if len(list) == 0 {
+		return ok("none")
+	}
+	oldest := slices.MinFunc(list, func(a, b *ledger.Attempt) int { return a.UnknownSince.Compare(b.UnknownSince) })
+	age := time.Since(oldest.UnknownSince).Round(time.Second)
+	more := ""
+	if len(list) == ledger.MaxPage {
+		more = " or more"
+	}
+	if age > p.UnknownAge {
+		return problem("%d%s; the oldest, attempt %d of job %s on provider %s, for %s: find out what became of it and say so (jobledger attempt resolve)",
+			len(list), more, oldest.Number, oldest.Job, oldest.Provider, age)
+	}
+	return ok("%d%s, the oldest for %s", len(list), more, age)
+}
