@@ -2,13 +2,16 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -21,6 +24,8 @@ import (
 	"jobledger/internal/tracing"
 	"jobledger/projector"
 	"jobledger/publisher/httpapi"
+	"jobledger/workers"
+	"jobledger/workers/presence"
 )
 
 // The roles that a process can have.
@@ -28,9 +33,12 @@ const (
 	roleAPI       = "api"
 	roleProjector = "projector"
 	roleWorker    = "worker"
+	// roleReconciler finds out what became of unknown attempts, and whose
+	// workers are gone.
+	roleReconciler = "reconciler"
 )
 
-var allRoles = []string{roleAPI, roleProjector, roleWorker}
+var allRoles = []string{roleAPI, roleProjector, roleWorker, roleReconciler}
 
 // parseRoles checks a list of roles.
 func parseRoles(list []string) ([]string, error) {
@@ -48,7 +56,10 @@ func parseRoles(list []string) ([]string, error) {
 const (
 	apiConnections       = 16
 	projectorConnections = 8
-	openTimeout          = 15 * time.Second
+	// reconcilerConnections are for one walk through the unknown attempts, one
+	// question about lost workers, and the jobs of those that are replayed.
+	reconcilerConnections = 4
+	openTimeout           = 15 * time.Second
 
 	apiGrace       = httpapi.DefaultGrace + 5*time.Second
 	projectorGrace = 15 * time.Second
@@ -66,7 +77,7 @@ type app struct {
 	database  string         // URL
 	ledger    projector.Meta // which ledger; Shards is not looked at
 	roles     []string
-	providers map[string]config.Provider // what the worker role serves
+	providers map[string]config.Provider // what the worker and reconciler roles serve
 	spoolDir  string                     // of the worker role; "": none
 	listen    string                     // host:port of the API
 	metricsAt metricsAddress
@@ -85,6 +96,11 @@ type app struct {
 	metricsListener net.Listener // nil: the metrics are served nowhere
 	ledgerObserved  bool
 
+	beacon  *presence.Beacon           // nil without a role that works on attempts
+	workers map[string]*workers.Worker // of the worker role, by provider
+	// unfinished counts the components that may have left attempts open.
+	unfinished atomic.Int32
+
 	components []component
 	projector  atomic.Pointer[projector.Projector] // nil without the role
 }
@@ -102,7 +118,7 @@ func (a *app) open(ctx context.Context) error {
 		name string
 		open func(context.Context) error
 	}{
-		{roleProjector, a.openProjector}, {roleWorker, a.openWorkers}, {roleAPI, a.openAPI},
+		{roleProjector, a.openProjector}, {roleWorker, a.openWorkers}, {roleReconciler, a.openReconciler}, {roleAPI, a.openAPI},
 	} {
 		if !slices.Contains(a.roles, role.name) {
 			continue
@@ -161,11 +177,18 @@ func (a *app) stream(ctx context.Context, l *link) (jetstream.Stream, error) {
 	return stream.Open(ctx, l.js, a.ledger.Stream, a.ledger.Prefix)
 }
 
-// workerName names this process in claims.
-func workerName() string {
+// workerName names this process in claims and in the bucket of the workers'
+// presence. It is random in part: in a container that was restarted the process
+// number is the same again, and the attempts of the one that died must not be
+// taken for this one's.
+var workerName = sync.OnceValue(func() string {
 	host, err := os.Hostname()
-	if err != nil {
+	if err != nil || host == "" {
 		host = "unknown-host"
 	}
-	return fmt.Sprintf("%s/%d", host, os.Getpid())
-}
+	host = notInName.ReplaceAllString(host[:min(len(host), 128)], "-")
+	return fmt.Sprintf("%s/%d/%s", host, os.Getpid(), strings.ToLower(rand.Text()[:10]))
+})
+
+// notInName are the characters that the name of a process must not have.
+var notInName = regexp.MustCompile(`[^A-Za-z0-9_-]`)

@@ -16,6 +16,7 @@ import (
 	"jobledger/ledger"
 	"jobledger/projector"
 	"jobledger/schema"
+	"jobledger/workers/presence"
 )
 
 type initOptions struct {
@@ -152,8 +153,8 @@ func (f *foundation) create(ctx context.Context, o initOptions) error {
 	return f.fill(ctx, o)
 }
 
-// fill makes what is missing: the stream, its first entry, the tables' first
-// row. It can be repeated after a crash.
+// fill makes what is missing: the stream, the bucket of the workers' presence,
+// the stream's first entry, the tables' first row. It can be repeated after a crash.
 func (f *foundation) fill(ctx context.Context, o initOptions) error {
 	ctx, cancel := context.WithTimeout(ctx, initWait)
 	defer cancel()
@@ -163,6 +164,9 @@ func (f *foundation) fill(ctx context.Context, o initOptions) error {
 			return fmt.Errorf("create the stream: %w", err)
 		}
 		f.stream = s
+	}
+	if err := presence.Create(ctx, f.link.js, f.meta.Stream, o.replicas); err != nil {
+		return err
 	}
 	info, err := f.stream.Info(ctx)
 	if err != nil {

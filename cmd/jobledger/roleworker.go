@@ -22,6 +22,10 @@ func (a *app) openWorkers(context.Context) error {
 	if err := a.openSpool(); err != nil {
 		return err
 	}
+	if err := a.openPresence(); err != nil {
+		return err
+	}
+	a.workers = map[string]*workers.Worker{}
 	var list []*workers.Worker
 	for _, name := range slices.Sorted(maps.Keys(a.providers)) {
 		if _, own := a.providers[name].Spec.(config.Own); own {
@@ -31,12 +35,13 @@ func (a *app) openWorkers(context.Context) error {
 		if err != nil {
 			return fmt.Errorf("provider %s: %w", name, err)
 		}
+		a.workers[name] = w
 		list = append(list, w)
 	}
 	if len(list) == 0 {
 		a.log.Warn("the configuration has no providers that this process can work for, so no attempts are worked on", "role", roleWorker)
 	}
-	run := func(ctx context.Context) error { return runWorkers(ctx, list) }
+	run := a.working(func(ctx context.Context) error { return runWorkers(ctx, list) })
 	a.components = append(a.components, component{name: roleWorker, grace: a.grace + workerMargin, run: run})
 	return nil
 }
@@ -54,17 +59,21 @@ func runWorkers(ctx context.Context, list []*workers.Worker) error {
 	return g.Wait()
 }
 
-func (a *app) newWorker(l *link, p config.Provider) (*workers.Worker, error) {
+func (a *app) newWorker(l *link, p config.Provider, change ...func(*workers.Options)) (*workers.Worker, error) {
 	impl, perAttempt, err := implementation(p)
 	if err != nil {
 		return nil, err
 	}
-	w, err := workers.New(workers.Options{
+	o := workers.Options{
 		Provider: p.Name, Impl: impl, Concurrency: p.Concurrency,
 		Ledger: l.client, JetStream: l.js, Stream: a.ledger.Stream, SubjectPrefix: a.ledger.Prefix,
 		Name: workerName(), KeyPerAttempt: perAttempt, Grace: a.grace, Spool: a.spool.of(p.Name),
 		Log: a.log.With("role", roleWorker), Ended: a.metrics.Ended(p.Name), Tracer: a.tracing,
-	})
+	}
+	for _, f := range change {
+		f(&o)
+	}
+	w, err := workers.New(o)
 	if err == nil {
 		a.metrics.AddPool(metrics.Pool{Provider: p.Name, Concurrency: p.Concurrency, Calls: w.Calls})
 	}

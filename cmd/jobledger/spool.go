@@ -97,6 +97,19 @@ func (s *spool) of(provider string) *workers.Spool {
 	return s.byProvider[provider]
 }
 
+// holdsAny reports whether completions wait in it.
+func (s *spool) holdsAny() bool {
+	if s == nil {
+		return false
+	}
+	for _, part := range s.byProvider {
+		if part.Len() > 0 {
+			return true
+		}
+	}
+	return false
+}
+
 func (s *spool) close() error {
 	if s == nil {
 		return nil

@@ -51,6 +51,9 @@ type Metrics struct {
 	attempts       *prometheus.CounterVec
 	attemptSeconds *prometheus.HistogramVec
 
+	reconciled  *prometheus.CounterVec
+	workersLost prometheus.Counter
+
 	requests        *prometheus.CounterVec
 	requestSeconds  *prometheus.HistogramVec
 	requestsPending prometheus.Gauge
@@ -72,6 +75,7 @@ func New(version string) *Metrics {
 	m.describePublisher()
 	m.describeProjector()
 	m.describeWorkers()
+	m.describeReconciler()
 	m.describeHTTP()
 	m.live = register(m, &live{providers: m.providers})
 	m.gauge("build_info", "What runs here: always 1.", prometheus.Labels{"version": version, "go": runtime.Version()}, func() float64 { return 1 })
