@@ -82,6 +82,8 @@ func exercised(t *testing.T) *Metrics {
 	mux.HandleFunc("GET /v1/jobs/{id}", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) })
 	m.Handler(mux).ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/v1/jobs/7", nil))
 	m.Served("job.get", http.StatusOK, time.Second)
+	m.Reconciled("primary", "settled")
+	m.WorkerLost("w")
 	m.AddLink(Link{Role: "api", Connected: func() bool { return true }, Waiting: func() int { return 3 }, Dropped: func() uint64 { return 1 }})
 	m.AddPool(Pool{Provider: "primary", Concurrency: 16, Calls: func() int { return 2 }})
 	m.SetProjector(func() string { return ProjectorStandby })
