@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os/exec"
 	"slices"
 	"strings"
 	"sync"
@@ -115,7 +116,7 @@ func (s *otlpSink) byName(t testing.TB, traceID string) map[string]*tracepb.Span
 	return found
 }
 
-// entryHeaders returns the traceparents of the stream's entries, by subject
+// entryTraces returns the traceparents of the stream's entries, by subject
 // without prefix.
 func (w *world) entryTraces() map[string]string {
 	w.t.Helper()
@@ -224,6 +225,14 @@ func TestTraceTravelsWithoutAnExporter(t *testing.T) {
 	_, err = w.js.Conn().RequestMsgWithContext(w.ctx(), message("api.job.submit", `{"owner":"acme","key":"service","kind":"call","input":1}`, testTrace))
 	require.NoError(t, err)
 	finish("service", testTrace)
+
+	path, err := program()
+	require.NoError(t, err)
+	command := exec.Command(path, "submit", "--owner", "acme", "--key", "command", "--kind", "call", "--input", "1")
+	command.Dir, command.Env = w.dir, append(w.environment(w.database), "TRACEPARENT="+testTrace)
+	output, err := command.CombinedOutput()
+	require.NoError(t, err, "%s", output)
+	finish("command", testTrace)
 
 	id := c.jobID("program")
 	c.mustVerdict("POST", "/v1/jobs", `{"kind":"run","input":1}`, "Idempotency-Key", "program", "Traceparent", testTrace)
