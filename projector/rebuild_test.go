@@ -170,7 +170,7 @@ func (w *world) produce(ctx context.Context, name string, stage *atomic.Int32) e
 	if err != nil {
 		return err
 	}
-	defer sub.Unsubscribe() //nolint:errcheck // the connection is closed soon
+	defer sub.Unsubscribe()
 	for n := 0; stage.Load() == 0; n++ {
 		seq := w.ask(request(fmt.Sprintf("%s, %d", name, n)), inbox)
 		for got := uint64(0); got != seq; { // the answer of before may be given once more

@@ -98,7 +98,7 @@ func (s *shard) lastStage(ctx context.Context, in <-chan *batch) error {
 	if !s.aside {
 		return s.effectsStage(ctx, in)
 	}
-	for range in { //nolint:revive // the stages before end with the channel
+	for range in { // ends with the stages before
 	}
 	return nil
 }

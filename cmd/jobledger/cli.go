@@ -118,7 +118,7 @@ func (c *cli) root() *cobra.Command {
 
 	root.AddCommand(c.devCommand(), c.execEchoCommand(), c.initCommand(), c.serveCommand(), c.migrateCommand(),
 		c.kindCommand(), c.providerCommand(), c.submitCommand(), c.jobCommand(), c.attemptCommand(),
-		c.rejectionsCommand(), c.verifyCommand(), c.doctorCommand(), c.benchCommand(), c.versionCommand())
+		c.rejectionsCommand(), c.rebuildCommand(), c.verifyCommand(), c.doctorCommand(), c.benchCommand(), c.versionCommand())
 	c.completeFlags(root)
 	fixed(root, "output", "table", "json")
 	fixed(root, "log-level", "debug", "info", "warn", "error")

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"jobledger/projector"
 	"jobledger/publisher"
 	"jobledger/publisher/httpapi"
 )
@@ -96,6 +97,7 @@ func (c *cli) ownAPI(ctx context.Context) (http.Handler, func(), error) {
 		Decider: d.client, Reader: d.queries, StreamEnd: streamEnd(s),
 		Ready:    func(context.Context) error { return nil },
 		Outcomes: publisher.NewOutcomes(d.nc, d.meta.Prefix),
+		History:  projector.NewHistories(d.pool, s, d.meta.Prefix),
 		Auth: func(r *http.Request) (httpapi.Principal, error) {
 			return httpapi.Principal{Owner: r.Header.Get(httpapi.OwnerHeader), Operator: true, Actor: says}, nil
 		},

@@ -14,7 +14,7 @@ import (
 )
 
 func (c *cli) jobCommand() *cobra.Command {
-	return group("job", "Look at jobs, wait for them, cancel them", c.jobGetCommand(), c.jobListCommand(), c.jobWaitCommand(), c.jobCancelCommand())
+	return group("job", "Look at jobs, wait for them, cancel them", c.jobGetCommand(), c.jobListCommand(), c.jobHistoryCommand(), c.jobWaitCommand(), c.jobCancelCommand())
 }
 
 // A jobName names one job: by its id, or by owner and key.

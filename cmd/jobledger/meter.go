@@ -17,6 +17,7 @@ import (
 type meter struct {
 	out   io.Writer
 	unit  string // what is counted, in the plural
+	doing string // "" or what is being done
 	began time.Time
 
 	mu    sync.Mutex
@@ -54,7 +55,35 @@ func (m *meter) describe() string {
 	if since := time.Since(m.began).Seconds(); since > 0 {
 		rate = float64(m.count) / since
 	}
-	return fmt.Sprintf("%d %s, %.0f/s", m.count, m.unit, rate)
+	what := ""
+	if m.doing != "" {
+		what = m.doing + ": "
+	}
+	return fmt.Sprintf("%s%d %s, %.0f/s", what, m.count, m.unit, rate)
+}
+
+// name says what is being done, in a line of its own where there is no bar.
+func (m *meter) name(doing string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.doing = doing; m.bar == nil {
+		fmt.Fprintln(m.out, doing)
+	}
+}
+
+// at says how many units are done, of how many as far as anybody knows.
+func (m *meter) at(done, total int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.count = done
+	if m.bar == nil {
+		return
+	}
+	if total > 0 {
+		m.bar.ChangeMax64(total)
+	}
+	m.bar.Describe(m.describe())
+	_ = m.bar.Set64(min(done, total)) // a terminal that is gone takes no bar
 }
 
 // add says that one more unit is done, which was so much of the work.

@@ -36,8 +36,8 @@ func (a *app) openAPI(ctx context.Context) error {
 	api, err := httpapi.New(httpapi.Options{
 		Decider: l.client, Reader: projector.NewQueries(pool), Auth: a.auth,
 		StreamEnd: streamEnd(s), Ready: a.ready(l, s, pool),
-		Outcomes: outcomes,
-		Log:      log, Version: version(), Around: a.aroundAPI(log),
+		Outcomes: outcomes, History: projector.NewHistories(pool, s, a.ledger.Prefix),
+		Log: log, Version: version(), Around: a.aroundAPI(log),
 	})
 	if err != nil {
 		return err

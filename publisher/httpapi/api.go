@@ -73,6 +73,7 @@ type Options struct {
 
 	Inputs   InputChecker // nil: inputs are not checked against schemas
 	Outcomes Outcomes     // nil: waiting polls only
+	History  Historian    // nil: there is no route for a job's history
 	Log      *slog.Logger // nil: slog.Default()
 	Version  string       // of the program, for the OpenAPI document
 	// Around, if not nil, makes the handler that Serve serves from the API's: to

@@ -64,7 +64,7 @@ func inQuery(name, description string) *huma.Param {
 
 func (a *API) routes() []route {
 	paging := []*huma.Param{inQuery("limit", "1 to 500; default 50"), inQuery("cursor", "next_cursor of the page before")}
-	return []route{
+	routes := []route{
 		{method: "POST", path: "/v1/jobs", id: "submit-job", summary: "Submit a job, once however often it is sent",
 			handler: a.known(a.submit), params: []*huma.Param{paramKey}, body: submitBody{},
 			answers: map[int]any{201: jobView{}, 200: jobView{}, 202: pendingView{}}, problems: []int{400, 409, 413, 422, 503}},
@@ -108,6 +108,13 @@ func (a *API) routes() []route {
 		{method: "GET", path: "/openapi.json", id: "openapi", summary: "This document", handler: a.document,
 			answers: map[int]any{200: map[string]any{}}, open: true},
 	}
+	if a.opts.History == nil {
+		return routes
+	}
+	return append(routes, route{method: "GET", path: "/v1/jobs/{id}/history", id: "job-history",
+		summary: "Get what became of a job, entry by entry", handler: a.known(a.jobHistory),
+		params:  []*huma.Param{paramJob, inQuery("at", "a sequence of the stream, or a time: the history up to it")},
+		answers: map[int]any{200: historyView{}}, problems: []int{400, 404, 503}})
 }
 
 // register puts the routes into the mux and describes them.
