@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
+	"jobledger/internal/testenv"
 	"jobledger/internal/testenv/ledgerenv"
 	"jobledger/ledger"
 )
@@ -75,6 +76,7 @@ func TestPermissionsSuffice(t *testing.T) {
 	operator("kind", "apply", w.config).is(t, 0)
 	v.serveWorker(w, primary)
 	v.serveWorker(w, fallback)
+	w.serve("reconciler", v.asUser("reconciler"))
 	c := w.serve("api", v.asUser("api")).client("acme")
 
 	// A producer publishes, and hears the decision and the end.
@@ -115,6 +117,13 @@ func TestPermissionsSuffice(t *testing.T) {
 	operator("submit", "--owner", "acme", "--key", "cli", "--kind", "pay", "--input", `{"do":"answer"}`, "--wait").is(t, 0)
 	w.caughtUp()
 	operator("verify").is(t, 0)
+	// Those that work on attempts have announced themselves.
+	testenv.Eventually(t, patience, func() (bool, string) {
+		bucket, err := w.js.Stream(w.ctx(), "KV_LEDGER_workers")
+		require.NoError(t, err)
+		n := bucket.CachedInfo().State.NumSubjects
+		return n >= 3, fmt.Sprintf("%d processes are announced, expected 3", n)
+	})
 	for _, p := range w.processes {
 		require.NotContains(t, strings.ToLower(p.log.String()), "permissions violation", "serve --roles %s", p.roles)
 	}
