@@ -68,7 +68,6 @@ func (c *cli) dev(ctx context.Context, o devOptions) error {
 	if err := requireLoopback(cfg.API.Listen); err != nil {
 		return err
 	}
-	tellIdleSettings(cfg, c.log)
 	s := &devStack{cli: c, cfg: cfg, dir: c.data, natsPort: o.natsPort, metricsAt: metricsAt(o.metrics, cfg.API.Metrics)}
 	return errors.Join(s.run(ctx), s.stop())
 }

@@ -150,12 +150,13 @@ func unknownAttempts(ctx context.Context, p *Patient) (Status, string) {
 		return ok("none")
 	}
 	oldest := slices.MinFunc(list, func(a, b *ledger.Attempt) int { return a.UnknownSince.Compare(b.UnknownSince) })
-	age := time.Since(oldest.UnknownSince).Round(time.Second)
+	since := time.Since(oldest.UnknownSince)
+	age := since.Round(time.Second)
 	more := ""
 	if len(list) == ledger.MaxPage {
 		more = " or more"
 	}
-	if age > p.UnknownAge {
+	if since > p.UnknownAge {
 		return problem("%d%s; the oldest, attempt %d of job %s on provider %s, for %s: find out what became of it and say so (jobledger attempt resolve)",
 			len(list), more, oldest.Number, oldest.Job, oldest.Provider, age)
 	}
