@@ -24,6 +24,7 @@ nc.closed().then((err) => { // for good: NATS lets us in no more
   log("the connection is closed", err);
   process.exit(1);
 });
+const largest = Math.min(nc.info.max_payload, 1 << 20) - 8_192; // a result, in bytes; later there may be no nc.info
 const js = jetstream(nc, { timeout: 5_000 });
 const subject = (what) => `${LEDGER_PREFIX}.${what}.${provider}`;
 const log = (text, err) => console.error(new Date().toISOString(), text, err?.message ?? "");
@@ -127,7 +128,7 @@ async function call(job, left) {
   running.set(id, end);
   try {
     const ended = await work(job, end.signal);
-    if (Buffer.byteLength(ended.result ?? "") <= Math.min(nc.info.max_payload, 1 << 20) - 8_192) return ended;
+    if (Buffer.byteLength(ended.result ?? "") <= largest) return ended;
     return { outcome: "failed", failure: { class: "result_too_large", message: "the result is too large to be kept", executed: true, reach: "transient" } };
   } catch (err) {
     return { outcome: "unknown", failure: { class: end.signal.aborted ? end.signal.reason : "ambiguous", message: String(err.cause?.code ?? err.message ?? err), executed: true } };
