@@ -41,7 +41,9 @@ func (m *Metrics) Serve(ctx context.Context, l net.Listener, log *slog.Logger) e
 	if err := server.Shutdown(bounded); err != nil { // a scraper is slow, and comes again
 		log.Debug("a scrape was cut off", "error", errors.Join(err, server.Close()))
 	}
-	<-failed
+	if err := <-failed; !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve the metrics on %s: %w", l.Addr(), err)
+	}
 	return nil
 }
 
