@@ -22,7 +22,8 @@ const (
 // Gauges are figures of the tables as they are now.
 type Gauges struct {
 	// Unknown has the unknown attempts, of which the 10,000 that were requested
-	// first are counted.
+	// first are looked at. One that had no effects and whose job is settled, such
+	// as the stopped loser of a race, is nobody's concern and is not counted.
 	Unknown []UnknownGroup
 	// Waiting has the waiting jobs by reason, of which the 20,000 oldest are
 	// counted.
@@ -61,7 +62,8 @@ func (q *Queries) Gauges(ctx context.Context) (Gauges, error) {
 const (
 	unknownSQL = "SELECT u.provider, j.kind, count(*), min(u.unknown_since) FROM (SELECT t.job_id, t.provider, t.unknown_since" +
 		" FROM ledger.attempts AS t WHERE t.state = 'unknown' ORDER BY t.requested_at, t.job_id, t.number LIMIT $1) AS u" +
-		" JOIN ledger.jobs AS j ON j.id = u.job_id GROUP BY u.provider, j.kind ORDER BY u.provider, j.kind LIMIT $2"
+		" JOIN ledger.jobs AS j ON j.id = u.job_id JOIN ledger.kinds AS k ON k.name = j.kind AND k.seq = j.kind_seq" +
+		" WHERE j.state NOT IN ('succeeded', 'failed', 'cancelled') OR k.definition ->> 'effects' = 'external' GROUP BY u.provider, j.kind ORDER BY u.provider, j.kind LIMIT $2"
 	waitingSQL = "SELECT w.reason, count(*) FROM (SELECT coalesce(t.state_reason, '') AS reason FROM ledger.jobs AS t WHERE t.state = 'waiting'" +
 		" ORDER BY t.created_at, t.id LIMIT $1) AS w GROUP BY w.reason"
 )

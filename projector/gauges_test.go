@@ -71,6 +71,32 @@ func TestGauges(t *testing.T) {
 	}, sum)
 }
 
+// TestGaugesLeaveOutWhatNobodyAsks: an unknown attempt of a settled job matters
+// only if it may have had an effect.
+func TestGaugesLeaveOutWhatNobodyAsks(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 2)
+	w.project()
+	w.append(echoKind())
+	w.append(echoKind(func(k *ledger.Kind) { k.Name, k.Effects = "pure", ledger.EffectsNone }))
+	for _, kind := range []string{"echo", "pure"} {
+		r := request(kind)
+		r.Kind = kind
+		w.append(r)
+		id := ledger.JobID("acme", kind)
+		w.append(claimOf(id, 1))
+		c := completionOf(id, 1, ledger.OutcomeUnknown)
+		c.Failure.Class = "timeout"
+		w.append(c)
+		w.append(&ledger.Cancel{Job: id})
+	}
+	w.caughtUp(w.last())
+	g, err := NewQueries(w.pool).Gauges(w.ctx())
+	require.NoError(t, err)
+	require.Len(t, g.Unknown, 1)
+	require.Equal(t, "echo", g.Unknown[0].Kind)
+}
+
 // TestGaugesReadIndexes: what is unknown or waits is found without reading the
 // rest of the tables.
 func TestGaugesReadIndexes(t *testing.T) {
