@@ -91,3 +91,18 @@ func TestAChangedProviderHasToProveItselfAgain(t *testing.T) {
 	c.finished(id, "succeeded")
 	w.verify()
 }
+
+// A provider that only fails for now gets two tries in a row; then it is the turn
+// of one that has proved itself, and then its own again.
+func TestTransientFailuresMoveOnAfterTwoTries(t *testing.T) {
+	t.Parallel()
+	main, spare := newStub(t, "main"), newStub(t, "spare")
+	w, c := startWorld(t, oneKind("max_attempts: 5, backoff: {initial: 20ms, max: 20ms}", main, spare))
+	w.attach(main, spare)
+	w.prove("spare", "pay")
+	id := c.create("order", pay(`"429"`))
+	c.finished(id, "failed")
+	require.Equal(t, "main initial, main retry, spare failover, spare retry, main failover",
+		w.text("SELECT string_agg(provider || ' ' || reason, ', ' ORDER BY number) FROM ledger.attempts WHERE job_id = $1", id))
+	w.verify()
+}
