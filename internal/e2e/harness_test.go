@@ -19,6 +19,7 @@ import (
 
 	"jobledger/internal/testenv"
 	"jobledger/internal/testenv/ledgerenv"
+	"jobledger/workers/presence"
 )
 
 const (
@@ -113,6 +114,10 @@ func (w *world) deleteStream() {
 	err := w.js.DeleteStream(ctx, w.stream)
 	if err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
 		w.t.Errorf("delete the test's stream: %v", err)
+	}
+	err = w.js.DeleteKeyValue(ctx, presence.Bucket(w.stream))
+	if err != nil && !errors.Is(err, jetstream.ErrBucketNotFound) {
+		w.t.Errorf("delete the bucket of the test's workers: %v", err)
 	}
 }
 
