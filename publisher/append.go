@@ -204,13 +204,13 @@ func (a *Appender) append(ctx context.Context, m ledger.Message, replyTo string)
 		ctx, cancel = context.WithTimeout(ctx, a.opts.Timeout)
 		defer cancel()
 	}
-	if isRequest(m) {
-		if err := a.admit(ctx, m, replyTo); err != nil {
-			return Ack{}, err
-		}
-	}
-	for {
+	for first := true; ; first = false {
 		c := a.newCall(ctx, m, replyTo)
+		if first && isRequest(m) {
+			if err := a.admit(ctx, c); err != nil {
+				return Ack{}, c.failed(err)
+			}
+		}
 		ack, err := a.deliver(ctx, c)
 		if err != nil || !ack.Duplicate {
 			return ack, err
@@ -227,21 +227,16 @@ func (a *Appender) append(ctx context.Context, m ledger.Message, replyTo string)
 	}
 }
 
-// admit refuses a request that the stream should not take, before anything of it
-// is sent.
-func (a *Appender) admit(ctx context.Context, m ledger.Message, replyTo string) error {
-	c := a.newCall(ctx, m, replyTo)
+// admit returns why the stream should not take a request, nil if it should.
+func (a *Appender) admit(ctx context.Context, c *call) error {
 	limit := int64(ledger.MaxPayloadBytes)
 	if server := a.nc.MaxPayload(); server > 0 {
 		limit = min(limit, server)
 	}
-	if most := max(limit-ledger.StartReserveBytes, 0); int64(len(m.Data)) > most {
-		return c.failed(&TooLargeError{Bytes: int64(len(m.Data)), Limit: most, Reserve: ledger.StartReserveBytes})
+	if most := max(limit-ledger.StartReserveBytes, 0); int64(len(c.data)) > most {
+		return &TooLargeError{Bytes: int64(len(c.data)), Limit: most, Reserve: ledger.StartReserveBytes}
 	}
-	if err := a.room.admit(ctx, c.size+int64(len(c.subject)), a.workers.Go); err != nil {
-		return c.failed(err)
-	}
-	return nil
+	return a.room.admit(ctx, c.size+int64(len(c.subject)), a.workers.Go)
 }
 
 // Fresh returns m with an id that nobody has used. It is for whoever learned

@@ -257,7 +257,7 @@ func problemStatus(status int, name string) int {
 	switch {
 	case name == "idempotency-conflict":
 		return exitConflict
-	case name == "unknown-kind", name == "unknown-provider", name == "stream-full":
+	case name == "unknown-kind", name == "unknown-provider":
 		return exitRefused
 	case status == http.StatusBadRequest:
 		return exitUsage

@@ -59,7 +59,7 @@ func TestAFullStreamLetsWorkEnd(t *testing.T) {
 	require.Equal(t, "30", refusal.header.Get("Retry-After"))
 	require.Contains(t, refusal.text("detail"), fmt.Sprintf("the stream %s holds", w.stream))
 	require.InDelta(t, 0.9*maxBytes, w.streamBytes(), 50_000)
-	out := w.run("submit", "--owner", "acme", "--key", "new", "--kind", "pay", "--input", `{"pad":"`+strings.Repeat("x", 20_000)+`"}`).is(t, 4)
+	out := w.run("submit", "--owner", "acme", "--key", "new", "--kind", "pay", "--input", `{"pad":"`+strings.Repeat("x", 20_000)+`"}`).is(t, 7)
 	require.Contains(t, out.stderr, "stream-full: the request is not stored")
 	c.do(http.MethodPost, "/v1/jobs", padded("pay", 10_000, `,"delay":"1h"`), "Idempotency-Key", "filler 0").replayed()
 
