@@ -42,7 +42,9 @@ const (
 	// as it can, but not more often than this, so that the readers' buffers are
 	// full in some seconds.
 	hotJobs    = 5
-	churnEvery = 50 * time.Millisecond
+	churnEvery = 200 * time.Millisecond
+	// alone is how long it is looked at what waiting takes without a load.
+	alone = 5 * time.Second
 	// settle is how long the waiters wait before a round with them begins: by
 	// then the first stalled readers have been dropped and have come back.
 	settle = 12 * time.Second
@@ -52,6 +54,9 @@ const (
 type WaitingReport struct {
 	Jobs, Waiters, Stalled int
 	Without, With          []Round
+	// Alone is how many cores the waiters and the readers take before the load
+	// begins, both their sides included, beyond what an idle stack takes.
+	Alone float64
 	// Dropped is how many streams were cut since nobody read them; Kept, how
 	// many had not been cut when their reader gave up.
 	Dropped, Kept int64
@@ -98,7 +103,7 @@ func (r *WaitingReport) Print(w io.Writer) error {
 		{"without them", describe(r.Without)},
 		{"with them", describe(r.With)},
 		{"left of the rate", fmt.Sprintf("%.0f %% by the clock", 100*r.Share())},
-		{"waiting takes", fmt.Sprintf("%.2f cores of %d", r.Cores(), runtime.NumCPU())},
+		{"waiting takes", fmt.Sprintf("%.2f cores of %d under load, %.2f without", r.Cores(), runtime.NumCPU(), r.Alone)},
 		{"stalled readers", fmt.Sprintf("%d dropped, %d not yet when they looked", r.Dropped, r.Kept)},
 		{"all jobs cancelled, heard after", r.Heard.String()},
 		{"memory", fmt.Sprintf("%.0f MiB at most (this process: all but PostgreSQL, the waiters' own side included)", float64(r.PeakBytes)/(1<<20))},
@@ -139,6 +144,10 @@ func RunWaiting(ctx context.Context, o WaitingOptions) (_ *WaitingReport, err er
 	if _, err := b.round(ctx, "warm-up"); err != nil {
 		return nil, err
 	}
+	if r.Alone, err = b.cores(ctx); err != nil {
+		return nil, err
+	}
+	r.Alone = -r.Alone
 	for n := range o.Rounds {
 		without, err := b.round(ctx, fmt.Sprintf("without-%d", n))
 		if err != nil {
@@ -280,6 +289,12 @@ func (b *waitBench) crowded(ctx context.Context, r *WaitingReport, n int) (Round
 		stop()
 		return Round{}, errors.Join(err, g.Wait())
 	}
+	taken, err := b.cores(crowd)
+	if err != nil {
+		stop()
+		return Round{}, errors.Join(err, g.Wait())
+	}
+	r.Alone += taken / float64(b.o.Rounds)
 	round, err := b.round(ctx, fmt.Sprintf("with-%d", n))
 	if err == nil && n == b.o.Rounds-1 {
 		r.Heard, err = b.release(crowd, answers)
@@ -288,6 +303,17 @@ func (b *waitBench) crowded(ctx context.Context, r *WaitingReport, n int) (Round
 	err = errors.Join(err, g.Wait())
 	r.Dropped, r.Kept = r.Dropped+dropped.Load(), r.Kept+kept.Load()
 	return round, err
+}
+
+// cores returns how many cores the stack takes for a while.
+func (b *waitBench) cores(ctx context.Context) (float64, error) {
+	began, taken := time.Now(), b.cpuTime()
+	select {
+	case <-time.After(alone):
+		return (b.cpuTime() - taken).Seconds() / time.Since(began).Seconds(), nil
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
 }
 
 // crowdedNow waits until all are waiting: each job is watched then.
