@@ -10,7 +10,6 @@ import (
 	"context"
 	"os"
 	"os/signal"
-	"runtime/debug"
 	"syscall"
 )
 
@@ -25,13 +24,4 @@ func run() int {
 	collectRarely()
 	c := newCLI(os.Stdin, os.Stdout, os.Stderr)
 	return c.execute(ctx, os.Args[1:])
-}
-
-// collectRarely trades memory for time unless GOGC says otherwise: what lives
-// for long in a ledger's process is little, and what passes through is much.
-func collectRarely() {
-	const percent = 300
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(percent)
-	}
 }

@@ -67,6 +67,7 @@ func (c *cli) serve(ctx context.Context, roles []string, listen, spool, metrics 
 		providers: cfg.Providers, spoolDir: cmp.Or(spool, cfg.Workers.Spool), listen: cfg.API.Listen, auth: auth, grace: workers.DefaultGrace,
 		metricsAt: metricsAt(metrics, cfg.API.Metrics),
 	}
+	boundGarbage() // no server is in this process, so what lives is little
 	if err := a.open(ctx); err != nil {
 		return err
 	}
