@@ -65,7 +65,7 @@ type streamFigures struct {
 var (
 	tablesReadableDesc = desc("tables_readable", "Whether the figures of the tables could be read: 1 or 0. If not, they are left out.")
 	streamReadableDesc = desc("stream_readable", "Whether the figures of the stream could be read: 1 or 0. If not, they are left out.")
-	unknownDesc        = desc("unknown_attempts", "Attempts of which nobody knows how they ended, of the 10,000 that were requested first.", "provider", "kind")
+	unknownDesc        = desc("unknown_attempts", "Attempts of which nobody knows how they ended, of the 10,000 that were requested first; those of settled jobs are left out if their kind has no effects.", "provider", "kind")
 	unknownOldestDesc  = desc("unknown_oldest_seconds", "How long the oldest unknown attempt has been unknown.", "provider", "kind")
 	waitingJobsDesc    = desc("jobs_waiting", "Jobs that wait, by reason, of the 20,000 oldest waiting ones.", "reason")
 	lagEntriesDesc     = desc("projector_lag_entries", "Entries by which the tables are behind the stream.", "shard")
