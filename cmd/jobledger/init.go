@@ -166,7 +166,7 @@ func (f *foundation) fill(ctx context.Context, o initOptions) error {
 		f.stream = s
 	}
 	if err := presence.Create(ctx, f.link.js, f.meta.Stream, o.replicas); err != nil {
-		return err
+		f.log.Warn("work goes on without it: attempts of workers that die become unknown at their deadlines only", "error", err)
 	}
 	info, err := f.stream.Info(ctx)
 	if err != nil {
