@@ -185,6 +185,8 @@ func readCompletion(e *Entry, b *Completion, result func(*reader) (raw, canonica
 			b.ProviderRef = r.freeText()
 		case "usage":
 			b.Usage = r.raw()
+		case "output":
+			b.Output = r.text()
 		default:
 			return false
 		}
@@ -206,6 +208,8 @@ func (b *Completion) check() error {
 		return fault("/failure", "it stands beside outcome succeeded")
 	case b.Outcome != OutcomeSucceeded && b.Result != nil:
 		return fault("/result", "it stands beside outcome %s", b.Outcome)
+	case b.Output != "" && b.Outcome != OutcomeFailed && b.Outcome != OutcomeUnknown:
+		return fault("/output", "it stands beside outcome %s", b.Outcome)
 	case b.Outcome == OutcomeUnsent && b.Failure.Executed:
 		return fault("/failure/executed", "true beside outcome unsent")
 	}

@@ -218,6 +218,10 @@ type Completion struct {
 	Failure     Failure // with every other outcome
 	ProviderRef string  // the provider's own reference, for reconciling
 	Usage       []byte  // JSON; what the attempt cost
+	// Output is what the provider said where that is not a result: the text of a
+	// model's answer that broke the contract, say. With failed and unknown only.
+	// It stays in the entry, for people; the tables do not hold it.
+	Output string
 
 	// digest identifies the content, so that a repetition is recognised.
 	digest Digest
@@ -227,7 +231,7 @@ type Completion struct {
 
 // Message implements Body.
 func (b *Completion) Message() Message {
-	o := object(make([]byte, 0, len(b.Result)+len(b.Usage)+len(b.Failure.Message)+384))
+	o := object(make([]byte, 0, len(b.Result)+len(b.Usage)+len(b.Failure.Message)+len(b.Output)+384))
 	o.int("v", EntryVersion)
 	o.uuid("job", b.Job)
 	o.int("attempt", int64(b.Attempt))
@@ -238,6 +242,7 @@ func (b *Completion) Message() Message {
 	b.Failure.appendMember(o)
 	o.optText("provider_ref", b.ProviderRef)
 	o.optRaw("usage", b.Usage)
+	o.optText("output", b.Output)
 	return plain(AttemptComplete, b.Provider, o.close())
 }
 

@@ -133,6 +133,11 @@ func goldenBodies() map[string]Body {
 			Job: goldenJob, Attempt: 1, JobVersion: 1, Provider: "primary", Claim: claim, Outcome: OutcomeFailed,
 			Failure: Failure{Class: "contract", Executed: true},
 		},
+		"attempt.complete.output": &Completion{
+			Job: goldenJob, Attempt: 1, JobVersion: 1, Provider: "primary", Claim: claim, Outcome: OutcomeFailed,
+			Failure: Failure{Class: "contract", Message: "schema: /a: it is not declared by the schema", Executed: true},
+			Output:  "Sure! {\"a\": 1}",
+		},
 		"attempt.complete.unsent": &Completion{
 			Job: goldenJob, Attempt: 1, JobVersion: 1, Provider: "primary", Claim: claim, Outcome: OutcomeUnsent,
 			Failure: Failure{Class: "connection_refused", Reach: ReachProvider},
