@@ -46,6 +46,7 @@ const (
 	TooLarge             Reason = "too_large"
 	TooManyAttempts      Reason = "too_many_attempts"
 	Forbidden            Reason = "forbidden"
+	AttemptNotUnknown    Reason = "attempt_not_unknown"
 	PausedProvider       Reason = "provider_paused"
 	ReplayNotAllowed     Reason = "replay_not_allowed"
 	BadEntry             Reason = "bad_entry"

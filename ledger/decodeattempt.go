@@ -275,6 +275,8 @@ func decodeResolution(e *Entry) error {
 			b.Failure, _ = r.failure()
 		case "worker":
 			b.Worker = r.freeText()
+		case "if":
+			b.IfUnknown = oneOf(r, AttemptUnknown) != ""
 		case "reason":
 			b.Reason = r.freeText()
 		default:
@@ -298,6 +300,8 @@ func decodeResolution(e *Entry) error {
 		return fault("/failure", "it stands beside as: %s", b.As)
 	case b.As == OutcomeUnknown && b.Worker == "":
 		return fault("/worker", "it is missing; only the loss of its worker makes an attempt unknown")
+	case b.As == OutcomeUnknown && b.IfUnknown:
+		return fault("/if", "it stands beside as: %s", b.As)
 	case b.As != OutcomeUnknown && b.Worker != "":
 		return fault("/worker", "it stands beside as: %s", b.As)
 	case len(b.Result) > MaxResultBytes:

@@ -254,8 +254,11 @@ type Resolution struct {
 	Result  []byte  // one accepted JSON value; required with succeeded
 	Failure Failure // optional with failed
 	Worker  string  // with unknown only, and required there: who was lost
-	Reason  string  // required: why whoever resolves believes it
-	Actor   string
+	// IfUnknown makes the resolution count only while the attempt is unknown:
+	// what was found out about it may not hold for a replay that runs by now.
+	IfUnknown bool
+	Reason    string // required: why whoever resolves believes it
+	Actor     string
 }
 
 // Message implements Body.
@@ -267,6 +270,9 @@ func (b *Resolution) Message() Message {
 	o.optRaw("result", b.Result)
 	b.Failure.appendMember(o)
 	o.optText("worker", b.Worker)
+	if b.IfUnknown {
+		o.text("if", string(AttemptUnknown))
+	}
 	o.text("reason", b.Reason)
 	o.optText("actor", b.Actor)
 	return message(AttemptResolve, "", b.Job, b.Attempt, o.close())

@@ -294,6 +294,9 @@ func (st *step) resolve(b *Resolution) {
 	case !a.State.InFlight():
 		st.refuse(AttemptEnded, "attempt %d is %s already", a.Number, a.State)
 		return
+	case b.IfUnknown && a.State != AttemptUnknown:
+		st.refuse(AttemptNotUnknown, "attempt %d is %s, and was to be resolved only if it is unknown", a.Number, a.State)
+		return
 	case a.State == AttemptStarting && b.As != OutcomeCancelled:
 		st.refuse(AttemptNotClaimed, "attempt %d was not claimed by a worker; it can only be resolved as cancelled", a.Number)
 		return

@@ -156,6 +156,9 @@ func goldenBodies() map[string]Body {
 		"attempt.resolve.worker-lost": &Resolution{
 			Job: goldenJob, Attempt: 2, As: OutcomeUnknown, Worker: "host-1/4711", Reason: "silent for 10s", Actor: "presence",
 		},
+		"attempt.resolve.if-unknown": &Resolution{
+			Job: goldenJob, Attempt: 2, As: OutcomeFailed, Reason: "the provider does not know it", Actor: "reconciler/1", IfUnknown: true,
+		},
 		"attempt.resolve.cancelled": &Resolution{Job: goldenJob, Attempt: 2, As: OutcomeCancelled, Reason: "give it up"},
 		"clock.due.job":             &Due{Job: goldenJob, Due: goldenTime},
 		"clock.due.attempt":         &Due{Job: goldenJob, Attempt: 3, Due: goldenTime.Truncate(time.Second)},

@@ -229,6 +229,7 @@ func (w *world) resolve() error {
 	}
 	b := &ledger.Resolution{
 		Job: id, Attempt: 1 + w.n(3), As: as, Reason: one(w.dice, "looked", "asked them"), Actor: "op",
+		IfUnknown: w.percent(20),
 	}
 	if a != nil {
 		b.Attempt = a.number

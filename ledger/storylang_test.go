@@ -181,7 +181,7 @@ func (s *story) body(verb string, a *arguments) Body {
 		at := s.attempt(a)
 		return &Resolution{
 			Job: at.Job, Attempt: at.Number, As: Outcome(a.text("as", "")), Result: a.raw("result"),
-			Failure: a.failure(), Worker: a.text("worker", ""), Reason: a.text("reason", "looked it up"), Actor: "operator",
+			Failure: a.failure(), Worker: a.text("worker", ""), IfUnknown: a.has("if_unknown"), Reason: a.text("reason", "looked it up"), Actor: "operator",
 		}
 	case "due":
 		return s.dueBody(a)

@@ -198,6 +198,9 @@ func (c *twinCall) resolve(b *ledger.Resolution) {
 	case a.end != "":
 		c.refuse(ledger.AttemptEnded)
 		return
+	case b.IfUnknown && a.state() != ledger.AttemptUnknown:
+		c.refuse(ledger.AttemptNotUnknown)
+		return
 	case a.claim == "" && b.As != ledger.OutcomeCancelled:
 		c.refuse(ledger.AttemptNotClaimed)
 		return

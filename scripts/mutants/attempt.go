@@ -127,6 +127,8 @@ var attemptMutants = []mutant{
 		"return b.Outcome == OutcomeUnsent || b.Outcome == OutcomeFailed && !b.Failure.Executed", "return b.Outcome == OutcomeUnsent"},
 	{"lost.go", "a replay that was not sent is an end",
 		"return b.Outcome == OutcomeUnsent || b.Outcome", "return b.Outcome"},
+	{"foldattempt.go", "a resolution that was meant for an unknown attempt hits its replay",
+		"case b.IfUnknown && a.State != AttemptUnknown:", "case false:"},
 	{"lost.go", "another worker's loss makes an attempt unknown",
 		"case a.Worker != b.Worker:", "case false:"},
 	{"lost.go", "the loss of a worker is news twice",
