@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
+	"jobledger/internal/natsserver"
 	"jobledger/internal/testenv"
 	"jobledger/ledger"
 )
@@ -358,6 +359,36 @@ func TestFit(t *testing.T) {
 			require.Nil(t, e.Fault)
 		})
 	}
+}
+
+// A server that takes less than the ledger assumes does not leave an attempt that
+// cannot end.
+func TestResultsFitTheServer(t *testing.T) {
+	t.Parallel()
+	const maxPayload = 64 << 10
+	nc := testenv.Connect(t, testenv.StartNATS(t, natsserver.Options{MaxPayload: maxPayload}).URL())
+	r := newRig(t, 1, providerFunc(func(_ context.Context, c Call) (Result, error) {
+		size := 50_000
+		if c.JobID == ledger.JobID("acme", "large") {
+			size = 70_000
+		}
+		return Result{Body: []byte(`"` + strings.Repeat("r", size) + `"`), Usage: []byte(`{"tokens":3}`), ProviderRef: "ref"}, nil
+	}))
+	r.js, r.stream, r.prefix = testenv.StreamOn(t, nc)
+	r.w = r.worker(1, r.w.o.Impl)
+	r.start()
+	r.publish("large")
+	c := r.completed(1)[0]
+	require.Equal(t, ledger.OutcomeFailed, c.Outcome)
+	require.Equal(t, "result_too_large", c.Failure.Class)
+	require.Contains(t, c.Failure.Message, "70002 bytes")
+	require.True(t, c.Failure.Executed)
+	require.Equal(t, "ref", c.ProviderRef)
+	require.Equal(t, `{"tokens":3}`, string(c.Usage))
+	r.publish("fits")
+	require.Equal(t, ledger.OutcomeSucceeded, r.completed(2)[1].Outcome)
+	require.LessOrEqual(t, len(c.Message().Data), maxPayload)
+	r.settled()
 }
 
 // The server that the worker is connected to later takes less than the one

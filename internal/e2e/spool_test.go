@@ -2,6 +2,7 @@ package e2e_test
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -81,12 +82,16 @@ func TestCompletionsOutliveTheWorker(t *testing.T) {
 func TestASpoolIsOneProcesss(t *testing.T) {
 	t.Parallel()
 	w, _, _ := spoolWorld(t)
+	gone := filepath.Join(w.dir, "spool", "worker-gone")
+	require.NoError(t, os.MkdirAll(gone, 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(gone, "x.completion"), nil, 0o600))
 	worker := w.serve("worker")
 	testenv.Eventually(t, patience, func() (bool, string) {
 		out := w.run("serve", "--roles", "worker", "--spool", filepath.Join(w.dir, "spool"))
 		held := out.code == 4 && strings.Contains(out.stderr, fmt.Sprintf("in use by process %d", worker.cmd.Process.Pid))
 		return held, out.stderr
 	})
+	require.Contains(t, worker.log.String(), "completions wait in the spool for a provider that this process does not serve")
 	w.serve("worker", func(p *process) { p.args = append(p.args, "--spool", filepath.Join(w.dir, "another")) })
 	testenv.Eventually(t, patience, func() (bool, string) {
 		consumer, err := w.js.Consumer(w.ctx(), w.stream, "worker-main")
