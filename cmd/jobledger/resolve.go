@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"jobledger/ledger"
 )
 
 // resolveOptions say how attempts have ended, and which.
@@ -26,6 +28,7 @@ type resolveOptions struct {
 type resolution struct {
 	As     string          `json:"as"`
 	Result json.RawMessage `json:"result,omitempty"`
+	If     string          `json:"if,omitempty"` // "unknown": only while the attempt is that
 	Reason string          `json:"reason"`
 }
 
@@ -89,6 +92,9 @@ func (o *resolveOptions) check(args []string) error {
 // of many is resolved.
 func (c *cli) readResolution(o *resolveOptions) (*resolution, error) {
 	body := &resolution{As: o.as, Reason: o.reason}
+	if o.provider != "" { // what was listed as unknown may run again by now
+		body.If = string(ledger.AttemptUnknown)
+	}
 	switch o.as {
 	case "succeeded":
 		if o.result == "" {

@@ -53,11 +53,11 @@ func TestJobHistory(t *testing.T) {
 	w.get("/v1/jobs/" + id + "/history?at=2026-01-02T03:04:05Z").do().is(http.StatusOK)
 	require.True(t, h.asked.At.Equal(at))
 	for _, bad := range []string{"at=", "at=0", "at=-1", "at=yesterday", "until=7"} {
-		w.get("/v1/jobs/" + id + "/history?" + bad).do().is(http.StatusBadRequest, "bad-query")
+		w.get("/v1/jobs/"+id+"/history?"+bad).do().is(http.StatusBadRequest, "bad-query")
 	}
-	w.get("/v1/jobs/" + uuid.NewString() + "/history").do().is(http.StatusNotFound, "not-found")
+	w.get("/v1/jobs/"+uuid.NewString()+"/history").do().is(http.StatusNotFound, "not-found")
 	h.history = nil
-	w.get("/v1/jobs/" + id + "/history").do().is(http.StatusNotFound, "not-found")
+	w.get("/v1/jobs/"+id+"/history").do().is(http.StatusNotFound, "not-found")
 }
 
 // TestJobHistoryIsTheOwners: another producer's job is not there.
@@ -66,6 +66,6 @@ func TestJobHistoryIsTheOwners(t *testing.T) {
 	h := &told{history: &ledger.History{}}
 	w := newWorld(t, func(o *httpapi.Options) { o.History = h })
 	id := w.submit("order-17", simple).do().is(http.StatusCreated).body["id"].(string)
-	w.get("/v1/jobs/" + id + "/history").as("p-other").do().is(http.StatusNotFound, "not-found")
+	w.get("/v1/jobs/"+id+"/history").as("p-other").do().is(http.StatusNotFound, "not-found")
 	w.get("/v1/jobs/" + id + "/history").as("o-root").do().is(http.StatusOK)
 }

@@ -46,6 +46,7 @@ type (
 	resolveBody struct {
 		As     string          `json:"as" enum:"succeeded,failed,cancelled"`
 		Result json.RawMessage `json:"result,omitempty" doc:"required with succeeded"`
+		If     string          `json:"if,omitempty" enum:"unknown" doc:"only while the attempt is unknown: not if a replay runs by now"`
 		Reason string          `json:"reason" doc:"why you believe it"`
 	}
 )

@@ -14,7 +14,7 @@ var (
 	submitMembers  = []string{"kind", "input", "provider", "run_at", "delay"}
 	startMembers   = []string{"provider", "force"}
 	cancelMembers  = []string{"reason"}
-	resolveMembers = []string{"as", "result", "reason"}
+	resolveMembers = []string{"as", "result", "if", "reason"}
 )
 
 // A result is what a request is answered with, whatever door it came through.

@@ -24,6 +24,8 @@ type lane struct {
 	mu     sync.Mutex
 	known  map[attemptID]*memory
 	resume time.Time // replays rest until then
+	quiet  time.Time // complaints are debugging until then
+	unsaid int       // complaints since the last one that was said
 }
 
 // attemptID names an attempt.
@@ -160,6 +162,19 @@ func (l *lane) about(a *ledger.Attempt) *slog.Logger {
 	return l.log.With("job", a.Job, "attempt", a.Number)
 }
 
+// complain warns of what may go wrong with every attempt of a provider: not more
+// often than now and then, with the number of those in between.
+func (l *lane) complain(a *ledger.Attempt, message string, args ...any) {
+	l.mu.Lock()
+	now, level := time.Now(), slog.LevelDebug
+	if l.unsaid++; !now.Before(l.quiet) {
+		level, args = slog.LevelWarn, append(args, "since_the_last", l.unsaid)
+		l.quiet, l.unsaid = now.Add(complaintPause), 0
+	}
+	l.mu.Unlock()
+	l.about(a).Log(context.Background(), level, message, args...)
+}
+
 // look does once what the provider allows to learn an attempt's end.
 func (l *lane) look(ctx context.Context, a *ledger.Attempt) Outcome {
 	if l.p.Lookup == nil {
@@ -172,15 +187,15 @@ func (l *lane) look(ctx context.Context, a *ledger.Attempt) Outcome {
 	var bad *MalformedError
 	switch {
 	case errors.As(err, &bad):
-		l.about(a).Warn("nothing was learned of an unknown attempt", "error", err)
+		l.complain(a, "nothing was learned of an unknown attempt", "error", err)
 		return BadAnswer
 	case err != nil:
 		if ctx.Err() == nil {
-			l.about(a).Warn("nothing was learned of an unknown attempt", "error", err)
+			l.complain(a, "nothing was learned of an unknown attempt", "error", err)
 		}
 		return NoAnswer
 	case f.Attempt != a.Number:
-		l.about(a).Warn("the look-up answered for another attempt, which says nothing of this one", "answered_for", f.Attempt, "status", f.Status)
+		l.complain(a, "the look-up answered for another attempt, which says nothing of this one", "answered_for", f.Attempt, "status", f.Status)
 		return OtherAttempt
 	}
 	return l.conclude(ctx, a, f, over)
@@ -189,7 +204,7 @@ func (l *lane) look(ctx context.Context, a *ledger.Attempt) Outcome {
 // conclude does what an answer about the attempt itself asks for.
 func (l *lane) conclude(ctx context.Context, a *ledger.Attempt, f Finding, over bool) Outcome {
 	r := &ledger.Resolution{
-		Job: a.Job, Attempt: a.Number, Actor: "reconciler/" + l.o.Name,
+		Job: a.Job, Attempt: a.Number, Actor: "reconciler/" + l.o.Name, IfUnknown: true,
 		Reason: fmt.Sprintf("provider %s answered the look-up: %s", l.name, f.Status),
 	}
 	if f.Message != "" {
@@ -242,13 +257,13 @@ func (l *lane) say(ctx context.Context, a *ledger.Attempt, r *ledger.Resolution)
 	answer, err := l.o.Ledger.Decide(ctx, r.Message())
 	log := l.about(a).With("as", r.As)
 	if err != nil {
-		log.Warn("an unknown attempt's end could not be said, or was not decided yet; it is looked at again", "error", err)
+		l.complain(a, "an unknown attempt's end could not be said, or was not decided yet; it is looked at again", "error", err)
 		return NoAnswer
 	}
 	log = log.With("decision", answer.Decision)
 	switch answer.Reason {
 	case "":
-		log.Info("an unknown attempt is settled", "reason", r.Reason)
+		log.Info("an unknown attempt is settled")
 		return Settled
 	case ledger.AttemptEnded, ledger.ResultAlreadyClaimed, ledger.Fenced: // it has ended, and the job had without it
 		log.Info("an unknown attempt is settled, and its job was before", "why", answer.Reason)

@@ -167,7 +167,7 @@ func parseFinding(body []byte) (Finding, error) {
 			continue
 		}
 		if err := json.Unmarshal(raw, into); err != nil {
-			return Finding{}, malformed("the member %s is %s", name, ledger.Quote(string(raw)))
+			return Finding{}, malformed("the member %s is of another type than it should be", name)
 		}
 	}
 	f.Message = strings.ToValidUTF8(f.Message[:min(len(f.Message), maxMessageBytes)], "")

@@ -36,6 +36,8 @@ const (
 	// refusedPause is how long a provider's replays rest after the fold has
 	// refused one for a reason that holds for all of them.
 	refusedPause = time.Minute
+	// complaintPause is how often a provider's troubles are said.
+	complaintPause = 30 * time.Second
 )
 
 // A Reader reads the tables.
@@ -59,9 +61,15 @@ type Lookup interface {
 // A Replayer claims an unknown attempt again and sends its request once more. It
 // returns the decision on the claim when how that ended is recorded; an error
 // means that there was no claim, or no decision.
+//
+// ErrNotTheSame, wrapped or not, means that the same request cannot be sent any
+// more, so that this attempt is never replayed.
 type Replayer interface {
 	Replay(ctx context.Context, a *ledger.Attempt) (ledger.Answer, error)
 }
+
+// ErrNotTheSame: what a replay would send is not what was sent.
+var ErrNotTheSame = errors.New("what would be sent is not what was sent")
 
 // A Provider is one that says how the truth about its attempts can be had: by
 // Lookup, by Replay, or by both. With both, an attempt is replayed only if the

@@ -418,6 +418,17 @@ func TestReplays(t *testing.T) {
 			},
 			want: NotReplayed, times: 3, replays: -1,
 		},
+		"another request would be sent": {
+			provider: func(w *world) Provider {
+				return Provider{Replay: replayFunc(func(context.Context, *ledger.Attempt) (ledger.Answer, error) {
+					w.mu.Lock()
+					defer w.mu.Unlock()
+					w.replays[testJob.String()]++
+					return ledger.Answer{}, fmt.Errorf("x: %w", ErrNotTheSame)
+				})}
+			},
+			want: NotReplayed, times: 5, replays: 1,
+		},
 		"the worker cannot": {
 			provider: func(*world) Provider {
 				return Provider{Replay: replayFunc(func(context.Context, *ledger.Attempt) (ledger.Answer, error) {

@@ -2,6 +2,7 @@ package reconcile
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"jobledger/ledger"
@@ -21,7 +22,7 @@ func (l *lane) replay(ctx context.Context, a *ledger.Attempt) Outcome {
 	switch {
 	case err != nil:
 		if ctx.Err() == nil {
-			l.about(a).Warn("the job of an unknown attempt cannot be read; it is tried again", "error", err)
+			l.complain(a, "the job of an unknown attempt cannot be read; it is tried again", "error", err)
 		}
 		return NoAnswer
 	case job == nil || job.State.Settled() || job.Version != a.JobVersion:
@@ -29,9 +30,14 @@ func (l *lane) replay(ctx context.Context, a *ledger.Attempt) Outcome {
 		return NotReplayed
 	}
 	answer, err := l.p.Replay.Replay(ctx, a)
+	if errors.Is(err, ErrNotTheSame) {
+		l.neverReplay(a)
+		l.about(a).Error("an unknown attempt is not replayed; a person has to find out", "error", err)
+		return NotReplayed
+	}
 	if err != nil {
 		if ctx.Err() == nil {
-			l.about(a).Warn("an unknown attempt could not be replayed; it is tried again", "error", err)
+			l.complain(a, "an unknown attempt could not be replayed; it is tried again", "error", err)
 		}
 		return NoAnswer
 	}
