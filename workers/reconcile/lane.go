@@ -268,6 +268,9 @@ func (l *lane) say(ctx context.Context, a *ledger.Attempt, r *ledger.Resolution)
 	case ledger.AttemptEnded, ledger.ResultAlreadyClaimed, ledger.Fenced: // it has ended, and the job had without it
 		log.Info("an unknown attempt is settled, and its job was before", "why", answer.Reason)
 		return Settled
+	case ledger.AttemptNotUnknown: // a late completion came, or another reconciler replays it
+		log.Info("an attempt is unknown no more", "detail", answer.Detail)
+		return StillRunning
 	}
 	log.Error("the ledger does not take what was learned of an unknown attempt", "why", answer.Reason, "detail", answer.Detail)
 	return BadAnswer
