@@ -223,7 +223,7 @@ func TestWhatTheLookupKnowsIsSaid(t *testing.T) {
 		w.reconcile(map[string]Provider{"main": quick(Provider{Lookup: w.lookup(c.finding, nil)})})
 		w.awaitOutcomes(Settled, 1)
 		require.Len(t, w.said, 1, name)
-		c.want.Job, c.want.Attempt, c.want.Actor = a.Job, 1, "reconciler/here"
+		c.want.Job, c.want.Attempt, c.want.Actor, c.want.IfUnknown = a.Job, 1, "reconciler/here", true
 		require.Equal(t, c.want, *w.said[0], name)
 		require.Equal(t, 1, w.lookups[a.Job.String()], name)
 	}
