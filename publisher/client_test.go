@@ -92,7 +92,7 @@ func TestDecideWithoutADecision(t *testing.T) {
 	t.Parallel()
 	_, name, prefix := testenv.Stream(t)
 	c := newClient(t, testenv.NATS(t), name, prefix)
-	ctx, cancel := context.WithTimeout(testContext(t), 200*time.Millisecond)
+	ctx, cancel := context.WithTimeout(testContext(t), time.Second)
 	defer cancel()
 	_, err := c.Decide(ctx, request("k"))
 	var none *publisher.NoDecisionError
