@@ -13,6 +13,8 @@ const (
 	// shortTextBytes is what is kept of a message and a reference where the
 	// whole text does not fit.
 	shortTextBytes = 256
+	// shortOutputBytes is what is kept, at first, of a provider's words.
+	shortOutputBytes = 16 << 10
 )
 
 // completionLimit is the most that the body of a completion may have, by what the
@@ -32,6 +34,7 @@ func (w *Worker) completionLimit() int {
 func fit(c *ledger.Completion, limit int) ledger.Message {
 	original, m := *c, c.Message()
 	for _, cut := range []func(*ledger.Completion){
+		func(c *ledger.Completion) { c.Output = shorten(c.Output, shortOutputBytes) },
 		trim,
 		dropResult,
 		func(c *ledger.Completion) { dropResult(c); trim(c) },
@@ -49,8 +52,9 @@ func fit(c *ledger.Completion, limit int) ledger.Message {
 // trim leaves out what only people read.
 func trim(c *ledger.Completion) {
 	c.Usage = nil
-	c.Failure.Message = shorten(c.Failure.Message)
-	c.ProviderRef = shorten(c.ProviderRef)
+	c.Output = shorten(c.Output, shortTextBytes)
+	c.Failure.Message = shorten(c.Failure.Message, shortTextBytes)
+	c.ProviderRef = shorten(c.ProviderRef, shortTextBytes)
 }
 
 // dropResult makes a success what it is without its result: a failure after
@@ -64,11 +68,12 @@ func dropResult(c *ledger.Completion) {
 	c.Result = nil
 }
 
-func shorten(text string) string {
-	if len(text) <= shortTextBytes {
+// shorten cuts text to at most the given bytes, between characters.
+func shorten(text string, most int) string {
+	if len(text) <= most {
 		return text
 	}
-	cut := shortTextBytes
+	cut := most
 	for !utf8.RuneStart(text[cut]) {
 		cut--
 	}

@@ -4,33 +4,14 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
-	"io"
-	"net"
 	"net/http"
-	"net/http/httptrace"
 	"net/url"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
-)
-
-const (
-	// httpDialTimeout bounds connecting, so that a worker learns early that a
-	// call was not sent. The attempt's own deadline may be earlier.
-	httpDialTimeout = 15 * time.Second
-	// httpIdleTimeout is short on purpose. A request on a connection that the
-	// server is just closing ends as unknown, because nobody can tell whether
-	// it was read; servers keep idle connections for two seconds and more.
-	httpIdleTimeout = time.Second
-	// httpIdleConns bounds the idle connections to the endpoint.
-	httpIdleConns = 256
-	// httpHeaderBytes bounds an answer's headers.
-	httpHeaderBytes = 64 << 10
 )
 
 // HTTPOptions configure an [HTTP] provider. URL is the only required member.
@@ -54,8 +35,8 @@ type HTTPOptions struct {
 // the environment are not used, and nothing is sent again, not even where Go's
 // transport would consider that safe.
 type HTTP struct {
-	options   HTTPOptions
-	transport *http.Transport
+	options HTTPOptions
+	sender  *Sender
 }
 
 // NewHTTP returns a provider for an endpoint. The error says which option is
@@ -78,7 +59,7 @@ func NewHTTP(o HTTPOptions) (*HTTP, error) {
 			return nil, fmt.Errorf("workers: HTTPOptions.KnownFailures has %d; expected statuses from 300 to 599", status)
 		}
 	}
-	return &HTTP{options: o, transport: newTransport(o.TLS)}, nil
+	return &HTTP{options: o, sender: NewSender(o.TLS)}, nil
 }
 
 // ownHeaders are set by the provider or the transport, or would change how many
@@ -107,25 +88,8 @@ func checkHeader(name, value string) error {
 	return nil
 }
 
-func newTransport(config *tls.Config) *http.Transport {
-	protocols := new(http.Protocols)
-	protocols.SetHTTP1(true) // HTTP/2 retries streams that the server did not process
-	return &http.Transport{
-		Proxy:                  nil,
-		DialContext:            dialSealable(&net.Dialer{Timeout: httpDialTimeout}),
-		TLSClientConfig:        config.Clone(),
-		TLSHandshakeTimeout:    httpDialTimeout,
-		DisableCompression:     true, // see answerBody
-		Protocols:              protocols,
-		MaxIdleConnsPerHost:    httpIdleConns,
-		MaxIdleConns:           httpIdleConns,
-		IdleConnTimeout:        httpIdleTimeout,
-		MaxResponseHeaderBytes: httpHeaderBytes,
-	}
-}
-
 // Close closes the idle connections. Calls may still be made.
-func (h *HTTP) Close() { h.transport.CloseIdleConnections() }
+func (h *HTTP) Close() { h.sender.Close() }
 
 // Call implements [Provider].
 //
@@ -138,15 +102,13 @@ func (h *HTTP) Close() { h.transport.CloseIdleConnections() }
 // ProviderRef is the answer's X-Request-Id or Request-Id. With 202 it is the
 // Location, else the string in the body's member "id", else one of these.
 func (h *HTTP) Call(ctx context.Context, c Call) (Result, error) {
-	var w wire
-	req, err := h.request(httptrace.WithClientTrace(ctx, w.trace()), c)
+	req, err := h.request(ctx, c)
 	if err != nil {
 		return Result{}, &CallError{Known: NotSent, Class: "request", Err: err}
 	}
-	// RoundTrip and not a Client, which would follow redirects.
-	resp, err := h.transport.RoundTrip(req)
+	resp, err := h.sender.Send(req)
 	if err != nil {
-		return Result{}, sendFailure(&w, err)
+		return Result{}, err
 	}
 	defer resp.Body.Close()
 	return h.answer(resp)
@@ -158,23 +120,14 @@ func (h *HTTP) request(ctx context.Context, c Call) (*http.Request, error) {
 	if err != nil {
 		return nil, err
 	}
-	// With GetBody the transport would send the request a second time when a
-	// reused connection dies: to it, Idempotency-Key makes a POST repeatable.
-	req.GetBody = nil
 	for name, value := range h.options.Headers {
 		req.Header.Set(name, value)
 	}
 	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("Accept-Encoding", "identity")
 	if req.Header.Get("Accept") == "" {
 		req.Header.Set("Accept", "application/json")
 	}
-	req.Header.Set("Idempotency-Key", c.IdempotencyKey)
-	req.Header.Set("Ledger-Job-Id", c.JobID.String())
-	req.Header.Set("Ledger-Attempt", strconv.Itoa(c.Attempt))
-	if c.Traceparent != "" && validHeaderValue(c.Traceparent) {
-		req.Header.Set("Traceparent", c.Traceparent)
-	}
+	c.SetHeaders(req.Header)
 	return req, nil
 }
 
@@ -191,39 +144,4 @@ func requestBody(c Call) []byte {
 	b = append(b, `","input":`...)
 	b = append(b, c.Input...)
 	return append(b, '}')
-}
-
-// sendFailure says what is known when there is no answer.
-func sendFailure(w *wire, err error) error {
-	if !w.proveUnsent() {
-		return &CallError{Known: Ambiguous, Class: lostClass(err), Err: fmt.Errorf("no answer: %w", err)}
-	}
-	return &CallError{Known: NotSent, Class: unsentClass(err), Err: fmt.Errorf("not sent: %w", err)}
-}
-
-// lostClass names the end of a request that may have arrived.
-func lostClass(err error) string {
-	var op *net.OpError
-	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, &op) && !op.Timeout() {
-		return "connection_lost"
-	}
-	return endClass(err, "no_answer")
-}
-
-// unsentClass names the reason why a request was not sent.
-func unsentClass(err error) string {
-	var (
-		dns         *net.DNSError
-		certificate *tls.CertificateVerificationError
-		authority   x509.UnknownAuthorityError
-		record      tls.RecordHeaderError
-		alert       tls.AlertError
-	)
-	switch {
-	case errors.As(err, &dns):
-		return "name_not_found"
-	case errors.As(err, &certificate), errors.As(err, &authority), errors.As(err, &record), errors.As(err, &alert):
-		return "tls"
-	}
-	return endClass(err, "not_connected")
 }

@@ -22,11 +22,11 @@ const answerExcerptBytes = 2 << 10
 
 // answer says what an answer means.
 func (h *HTTP) answer(resp *http.Response) (Result, error) {
-	result := Result{ProviderRef: requestRef(resp.Header)}
+	result := Result{ProviderRef: RequestRef(resp.Header)}
 	switch resp.StatusCode {
 	case http.StatusOK, http.StatusCreated:
 		var err error
-		result.Body, err = answerBody(resp)
+		result.Body, err = ReadAnswer(resp, ledger.MaxResultBytes)
 		return result, err
 	case http.StatusAccepted:
 		excerpt := readExcerpt(resp.Body)
@@ -49,7 +49,7 @@ func (h *HTTP) refusal(resp *http.Response) (Known, ledger.Reach) {
 	case 429:
 		return Refused, ledger.ReachTransient
 	case 503: // without the header it may come from anything on the way
-		if _, ok := retryAfter(resp.Header, time.Now()); ok {
+		if _, ok := RetryAfter(resp.Header, time.Now()); ok {
 			return Refused, ledger.ReachTransient
 		}
 	}
@@ -69,7 +69,7 @@ func statusError(resp *http.Response, known Known, reach ledger.Reach, excerpt [
 	}
 	e := &CallError{Known: known, Class: "http_" + strconv.Itoa(resp.StatusCode), Reach: reach, Err: errors.New(text)}
 	if known == Refused {
-		e.RetryAfter, _ = retryAfter(resp.Header, time.Now())
+		e.RetryAfter, _ = RetryAfter(resp.Header, time.Now())
 	}
 	return e
 }
@@ -81,9 +81,9 @@ func readExcerpt(body io.Reader) []byte {
 	return bytes.TrimSpace(excerpt)
 }
 
-// retryAfter reads the header of that name: seconds, or a date. Its ok is false
+// RetryAfter reads the header of that name: seconds, or a date. Its ok is false
 // if it is missing or neither. The wait is from 0 to ledger.MaxDelay.
-func retryAfter(header http.Header, now time.Time) (wait time.Duration, ok bool) {
+func RetryAfter(header http.Header, now time.Time) (wait time.Duration, ok bool) {
 	value := strings.TrimSpace(header.Get("Retry-After"))
 	if value == "" {
 		return 0, false
@@ -102,8 +102,8 @@ func retryAfter(header http.Header, now time.Time) (wait time.Duration, ok bool)
 	return min(max(date.Sub(now), 0), ledger.MaxDelay), true
 }
 
-// requestRef is the name that the provider's side gave the request.
-func requestRef(header http.Header) string {
+// RequestRef is the name that the provider's side gave the request.
+func RequestRef(header http.Header) string {
 	for _, name := range []string{"X-Request-Id", "Request-Id"} {
 		if ref := header.Get(name); ref != "" {
 			return ref
@@ -126,22 +126,23 @@ func acceptedRef(header http.Header, body []byte) string {
 	return accepted.ID
 }
 
-// answerBody reads a result. A body that ends before its end is ambiguous: part
-// of it was on the way when something broke, and nobody knows what the provider
-// thinks of the call. So is one that is too long: it was not read to its end, so
-// nobody knows what it says, and a person has to look at the provider.
-func answerBody(resp *http.Response) ([]byte, error) {
-	body, err := decoded(resp)
+// ReadAnswer reads an answer's body of at most the given bytes. The error is a
+// *CallError. A body that ends before its end is ambiguous: part of it was on the
+// way when something broke, and nobody knows what the provider thinks of the call.
+// So is one that is too long: it was not read to its end, so nobody knows what it
+// says, and a person has to look at the provider.
+func ReadAnswer(resp *http.Response, most int) ([]byte, error) {
+	body, err := AnswerReader(resp)
 	if err != nil {
 		return nil, err
 	}
-	data, err := io.ReadAll(io.LimitReader(body, ledger.MaxResultBytes+1))
+	data, err := io.ReadAll(io.LimitReader(body, int64(most)+1))
 	switch {
-	case len(data) > ledger.MaxResultBytes:
+	case len(data) > most:
 		return nil, &CallError{Known: Ambiguous, Class: "result_too_large",
-			Err: fmt.Errorf("HTTP %s, and the body goes on beyond the %d bytes that a result may have", resp.Status, ledger.MaxResultBytes)}
+			Err: fmt.Errorf("HTTP %s, and the body goes on beyond the %d bytes that are read", resp.Status, most)}
 	case err != nil:
-		return nil, &CallError{Known: Ambiguous, Class: bodyClass(err),
+		return nil, &CallError{Known: Ambiguous, Class: BodyClass(err),
 			Err: fmt.Errorf("HTTP %s, and the body broke off after %d bytes: %w", resp.Status, len(data), err)}
 	case endsAtClose(resp) && !complete(data):
 		return nil, &CallError{Known: Ambiguous, Class: "truncated",
@@ -150,8 +151,9 @@ func answerBody(resp *http.Response) ([]byte, error) {
 	return data, nil
 }
 
-// decoded undoes gzip, which some servers send though they are asked not to.
-func decoded(resp *http.Response) (io.Reader, error) {
+// AnswerReader undoes gzip, which some servers send though they are asked not to.
+// The error is a *CallError.
+func AnswerReader(resp *http.Response) (io.Reader, error) {
 	encoding := strings.ToLower(strings.TrimSpace(resp.Header.Get("Content-Encoding")))
 	switch encoding {
 	case "", "identity":
@@ -159,7 +161,7 @@ func decoded(resp *http.Response) (io.Reader, error) {
 	case "gzip", "x-gzip":
 		unzipped, err := gzip.NewReader(resp.Body)
 		if err != nil {
-			return nil, &CallError{Known: Ambiguous, Class: bodyClass(err),
+			return nil, &CallError{Known: Ambiguous, Class: BodyClass(err),
 				Err: fmt.Errorf("HTTP %s, and the gzip body cannot be read: %w", resp.Status, err)}
 		}
 		return unzipped, nil
@@ -168,11 +170,12 @@ func decoded(resp *http.Response) (io.Reader, error) {
 		Err: fmt.Errorf("HTTP %s with the content encoding %s; identity was asked for", resp.Status, ledger.Quote(encoding))}
 }
 
-func bodyClass(err error) string {
+// BodyClass names the end of a body that could not be read to its end.
+func BodyClass(err error) string {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return "truncated"
 	}
-	return lostClass(err)
+	return LostClass(err)
 }
 
 // endsAtClose reports whether only the end of the connection ends the body, so

@@ -46,4 +46,8 @@ type Result struct {
 	// Usage is what the call cost, as JSON; nil: not told. It may stand beside
 	// an error.
 	Usage []byte
+	// Output is what the provider said where that is no result, such as the text
+	// of a model that refused; "" for nothing. It is kept beside an error that
+	// leaves the attempt failed or unknown.
+	Output string
 }

@@ -3,12 +3,17 @@ package workers
 import (
 	"bytes"
 	"fmt"
+	"strings"
 
 	"jobledger/ledger"
 )
 
-// maxUsageBytes bounds what a completion says of the costs.
-const maxUsageBytes = 4 << 10
+const (
+	// maxUsageBytes bounds what a completion says of the costs.
+	maxUsageBytes = 4 << 10
+	// maxOutputBytes bounds what a completion keeps of what is no result.
+	maxOutputBytes = 256 << 10
+)
 
 // finish records how the attempt ended and, once that is stored, acknowledges
 // the start.
@@ -68,7 +73,16 @@ func (a *attempt) completion(result Result, err error) *ledger.Completion {
 	if c.Outcome == ledger.OutcomeSucceeded {
 		c.Result = body
 	}
+	if c.Outcome == ledger.OutcomeFailed || c.Outcome == ledger.OutcomeUnknown {
+		c.Output = storable(result.Output)
+	}
 	return c
+}
+
+// storable is text as an entry may hold it, up to maxOutputBytes.
+func storable(text string) string {
+	text = strings.ReplaceAll(strings.ToValidUTF8(text, "\ufffd"), "\x00", "\ufffd")
+	return shorten(text, maxOutputBytes)
 }
 
 // checkResult says why a result is not accepted.
