@@ -47,3 +47,14 @@ func scanHeldAttempt(row pgx.CollectableRow) (HeldAttempt, error) {
 	a.HeartbeatTimeout = time.Duration(heartbeatMS) * time.Millisecond
 	return a, err
 }
+
+// ProviderAt returns the definition of a provider that held when the entry at
+// seq was appended, or nil if there was none.
+func (q *Queries) ProviderAt(ctx context.Context, name string, seq uint64) (*ledger.ProviderRow, error) {
+	rows, err := collect(ctx, q, "read a provider", scanProvider, "SELECT "+providersSelect+
+		" FROM ledger.providers AS t WHERE t.name = $1 AND t.seq < $2 ORDER BY t.seq DESC LIMIT 1", name, int64(seq))
+	if err != nil || len(rows) == 0 {
+		return nil, err
+	}
+	return rows[0], nil
+}

@@ -57,3 +57,26 @@ func TestAttemptsHeldBy(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, strings.Join(plan, "\n"), "attempts_in_flight_idx")
 }
+
+func TestProviderAt(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 1)
+	stop := w.project()
+	defer stop()
+	q := NewQueries(w.pool)
+	first := w.append(&ledger.ProviderDefinition{Name: "p", Type: "http", Definition: []byte(`{"url":"1"}`)})
+	second := w.append(&ledger.ProviderDefinition{Name: "p", Type: "http", Definition: []byte(`{"url":"2"}`)})
+	w.caughtUp(second)
+	for seq, want := range map[uint64]string{first: "", second: `{"url": "1"}`, second + 1: `{"url": "2"}`, second + 100: `{"url": "2"}`} {
+		p, err := q.ProviderAt(w.ctx(), "p", seq)
+		require.NoError(t, err)
+		if want == "" {
+			require.Nil(t, p)
+			continue
+		}
+		require.JSONEq(t, want, string(p.Definition))
+	}
+	p, err := q.ProviderAt(w.ctx(), "q", second+1)
+	require.NoError(t, err)
+	require.Nil(t, p)
+}

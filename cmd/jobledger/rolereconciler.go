@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -44,7 +45,7 @@ func (a *app) openReconciler(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	providers, replayers, err := a.reconciled(l)
+	providers, replayers, err := a.reconciled(l, queries)
 	if err != nil {
 		return err
 	}
@@ -76,7 +77,7 @@ func runReconciler(ctx context.Context, r *reconcile.Reconciler, w *presence.Wat
 
 // reconciled returns the providers that say how the truth can be had, and the
 // workers that are to replay what this process has no worker for.
-func (a *app) reconciled(l *link) (map[string]reconcile.Provider, []*workers.Worker, error) {
+func (a *app) reconciled(l *link, queries *projector.Queries) (map[string]reconcile.Provider, []*workers.Worker, error) {
 	providers := map[string]reconcile.Provider{}
 	var replayers []*workers.Worker
 	for _, name := range slices.Sorted(maps.Keys(a.providers)) {
@@ -98,11 +99,35 @@ func (a *app) reconciled(l *link) (map[string]reconcile.Provider, []*workers.Wor
 				}
 				replayers = append(replayers, w)
 			}
-			p.Replay = w
+			p.Replay = sameRequest{worker: w, queries: queries, spec: spec}
 		}
 		providers[name] = p
 	}
 	return providers, replayers, nil
+}
+
+// sameRequest replays only what would be the same request to the same place. A
+// provider's definition may have changed since: whoever stands behind another
+// URL has never seen the idempotency key.
+type sameRequest struct {
+	worker  *workers.Worker
+	queries *projector.Queries
+	spec    config.HTTP
+}
+
+func (r sameRequest) Replay(ctx context.Context, a *ledger.Attempt) (ledger.Answer, error) {
+	then, err := r.queries.ProviderAt(ctx, a.Provider, a.StartSeq)
+	if err != nil {
+		return ledger.Answer{}, err
+	}
+	if then == nil {
+		return ledger.Answer{}, fmt.Errorf("%w: the provider was not defined when the attempt started", reconcile.ErrNotTheSame)
+	}
+	var was httpMeaning
+	if err := json.Unmarshal(then.Definition, &was); err != nil || then.Type != "http" || was.URL != r.spec.URL || was.IdempotencyKey != r.spec.IdempotencyKey {
+		return ledger.Answer{}, fmt.Errorf("%w: url or idempotency_key of the provider are others than when the attempt started, at entry %d", reconcile.ErrNotTheSame, a.StartSeq)
+	}
+	return r.worker.Replay(ctx, a)
 }
 
 // replayOnly makes a worker take no starts. What it cannot record when it must

@@ -3,9 +3,12 @@ package e2e_test
 import (
 	"fmt"
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"jobledger/internal/testenv"
 )
 
 // reconcileConfig has two kinds on one provider's two faces: one whose absence
@@ -192,5 +195,26 @@ func TestReplaysEndBeforeTheProcess(t *testing.T) {
 	c.finished(id, "succeeded")
 	require.Equal(t, http.StatusOK, c.job(id).status)
 	require.Equal(t, 2, b.count(b.calls, id+"/1"))
+	w.verify()
+}
+
+// The provider has moved: whoever stands at the new place has never seen the
+// idempotency key, so the request is not sent again.
+func TestNothingIsReplayedElsewhere(t *testing.T) {
+	t.Parallel()
+	b, elsewhere := newBooks(t), newBooks(t)
+	w, c := startWorld(t, replayConfig(b, "attempt_timeout: 1h"))
+	id := c.jobID("order")
+	b.set(func() { b.after[id] = drop })
+	c.create("order", `{"kind":"pay","input":1}`)
+	c.settled(id, "unknown")
+	w.writeConfig(setup{yaml: replayConfig(elsewhere, "attempt_timeout: 1h")})
+	w.apply()
+	p := w.serve("reconciler")
+	testenv.Eventually(t, patience, func() (bool, string) {
+		return strings.Contains(p.log.String(), "an unknown attempt is not replayed"), "the reconciler has not refused it"
+	})
+	require.Equal(t, "unknown", c.job(id).text("state"))
+	require.Equal(t, []int{1, 0}, []int{b.count(b.calls, id+"/1"), elsewhere.count(elsewhere.calls, id+"/1")})
 	w.verify()
 }
