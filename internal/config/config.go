@@ -10,7 +10,8 @@
 // no error quotes a value that may have been a secret pasted into the wrong
 // place.
 //
-// The package imports no sibling; its callers convert its values to their own.
+// Beside the contract's own package the package imports no sibling; its callers
+// convert its values to their own.
 package config
 
 import "time"

@@ -2,6 +2,7 @@ package config
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -21,6 +22,7 @@ type document struct {
 	file string
 	// secret keeps every value and every unknown name out of the messages.
 	secret bool
+	levels int // of nesting that are allowed; 0: maxNestingLevels
 	faults []*Fault
 }
 
@@ -103,7 +105,7 @@ func (d *document) parseYAML(text string) (file *ast.File, err error) {
 // Go program does not survive an exhausted stack.
 func (d *document) plain(tokens token.Tokens) *Fault {
 	const expected = "plain YAML: mappings, lists, texts, numbers, true and false"
-	level, entryLine, entries := 0, 0, 0
+	level, entryLine, entries, most := 0, 0, 0, cmp.Or(d.levels, maxNestingLevels)
 	for _, tk := range tokens {
 		found := ""
 		switch tk.Type {
@@ -125,8 +127,8 @@ func (d *document) plain(tokens token.Tokens) *Fault {
 			}
 			entries++
 		}
-		if level > maxNestingLevels || entries > maxNestingLevels {
-			found = fmt.Sprintf("more than %d levels of nesting", maxNestingLevels)
+		if level > most || entries > most {
+			found = fmt.Sprintf("more than %d levels of nesting", most)
 		}
 		if found != "" {
 			line, column := position(tk)

@@ -18,7 +18,7 @@ type Fault struct {
 	// file as a whole.
 	Path     string
 	Found    string
-	Expected string
+	Expected string // empty: Found says all
 }
 
 // Error reads "jobledger.yaml:7:13: kinds.x.mode: found "racy", expected
@@ -30,6 +30,9 @@ func (f *Fault) Error() string {
 	}
 	if f.Path != "" {
 		place += ": " + f.Path
+	}
+	if f.Expected == "" {
+		return place + ": " + f.Found
 	}
 	return fmt.Sprintf("%s: found %s, expected %s", place, f.Found, f.Expected)
 }

@@ -18,6 +18,8 @@ func TestFaults(t *testing.T) {
 			switch d.Cmd {
 			case "load":
 				_, err = decode("jobledger.yaml", []byte(d.Input))
+			case "contract":
+				_, err = decodeContract("testdata/contracts/c.yaml", []byte(d.Input))
 			case "tokens":
 				_, err = decodeTokens("tokens.yaml", []byte(d.Input))
 			}

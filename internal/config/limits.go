@@ -8,6 +8,8 @@ const (
 	maxFileBytes      = 256 << 10
 	maxFileLines      = 5000 // the YAML library's time grows with the square of the lines
 	maxNestingLevels  = 16
+	maxContractLevels = 64 // schemas nest deeper than configurations
+	maxCount          = 1 << 30
 	maxFaultsReported = 50
 	maxTextBytes      = 4096
 	maxQuotedRunes    = 60

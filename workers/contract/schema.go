@@ -38,21 +38,27 @@ func newValidator(at string, text json.RawMessage) (*validator, error) {
 	if err != nil {
 		return nil, specError(at, "%v", err)
 	}
-	const url = "contract:schema"
 	c := jsonschema.NewCompiler()
 	c.DefaultDraft(jsonschema.Draft2020)
 	c.AssertFormat()
 	c.UseLoader(nothingElse{})
-	if err := c.AddResource(url, closed(doc, true)); err != nil {
+	if err := c.AddResource(schemaURL, closed(doc, true)); err != nil {
 		return nil, specError(at, "it is no JSON Schema: %v", err)
 	}
-	s, err := c.Compile(url)
+	s, err := c.Compile(schemaURL)
 	if err != nil {
 		pointer, problem := whereInSchema(err)
 		return nil, specError(at+pointer, "it is no JSON Schema (2020-12): %s", problem)
 	}
 	return &validator{s}, nil
 }
+
+// schemaURL is where a schema stands for itself. It has a path, so that what is
+// relative to it is another document.
+const (
+	schemaBase = "contract:///"
+	schemaURL  = schemaBase + "schema"
+)
 
 // nothingElse loads no other schema: a contract stands for itself.
 type nothingElse struct{}
@@ -69,7 +75,7 @@ func whereInSchema(err error) (pointer, problem string) {
 		leaf := firstLeaf(v)
 		return jsonPointer(leaf.InstanceLocation), leaf.ErrorKind.LocalizedString(english())
 	}
-	return "", strings.ReplaceAll(err.Error(), "contract:schema", "")
+	return "", strings.NewReplacer(schemaURL, "", schemaBase, "").Replace(err.Error())
 }
 
 func firstLeaf(v *jsonschema.ValidationError) *jsonschema.ValidationError {
