@@ -11,6 +11,7 @@ import (
 	"jobledger/internal/config"
 	"jobledger/ledger"
 	"jobledger/publisher"
+	"jobledger/workers/contract"
 )
 
 // decisionWait bounds the wait for one entry's decision.
@@ -41,8 +42,12 @@ type appliedDefinition struct {
 }
 
 // definitions returns what a configuration defines: providers first, so that
-// kinds find what they name.
+// kinds find what they name. It reads the kinds' contracts.
 func definitions(cfg *config.Config, actor string) ([]definition, error) {
+	contracts, err := cfg.Contracts()
+	if err != nil {
+		return nil, err
+	}
 	var list []definition
 	for _, name := range slices.Sorted(maps.Keys(cfg.Providers)) {
 		p := cfg.Providers[name]
@@ -55,7 +60,7 @@ func definitions(cfg *config.Config, actor string) ([]definition, error) {
 		}})
 	}
 	for _, name := range slices.Sorted(maps.Keys(cfg.Kinds)) {
-		k, err := kindDefinition(cfg.Kinds[name])
+		k, err := kindDefinition(cfg.Kinds[name], contracts[name])
 		if err != nil {
 			return nil, err
 		}
@@ -79,11 +84,8 @@ func applyDefinitions(ctx context.Context, c *publisher.Client, list []definitio
 	return applied, nil
 }
 
-// kindDefinition converts a configured kind.
-func kindDefinition(k config.Kind) (ledger.Kind, error) {
-	if k.Contract != "" {
-		return ledger.Kind{}, fmt.Errorf("kind %s names the contract %s, but this version checks no contracts; remove the member", k.Name, k.Contract)
-	}
+// kindDefinition converts a configured kind with its contract, nil for none.
+func kindDefinition(k config.Kind, c *contract.Contract) (ledger.Kind, error) {
 	d := ledger.Kind{
 		Name:               k.Name,
 		Providers:          k.Providers,
@@ -100,6 +102,9 @@ func kindDefinition(k config.Kind) (ledger.Kind, error) {
 			FactorMilli: k.Backoff.FactorMilli,
 		},
 		Failover: ledger.FailoverRule(k.Failover),
+	}
+	if c != nil {
+		d.Contract = c.Digest()
 	}
 	if err := d.Check(); err != nil {
 		return ledger.Kind{}, fmt.Errorf("kind %s: %w", k.Name, err)

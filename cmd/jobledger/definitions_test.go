@@ -8,6 +8,7 @@ import (
 
 	"jobledger/internal/config"
 	"jobledger/ledger"
+	"jobledger/workers/contract"
 )
 
 // TestProviderMeaningIsPinned: verifications refer to the digest of these bytes,
@@ -35,16 +36,18 @@ func TestKindDefinition(t *testing.T) {
 	t.Parallel()
 	kind := config.Dev([]string{"cat"}).Kinds["echo"]
 	kind.StartTimeout, kind.HeartbeatTimeout = time.Second, 2*time.Second
-	got, err := kindDefinition(kind)
+	got, err := kindDefinition(kind, nil)
 	require.NoError(t, err)
 	want := ledger.DefaultKind()
 	want.Name, want.Providers, want.Effects = "echo", []string{"echo"}, ledger.EffectsNone
 	want.StartTimeoutMS, want.HeartbeatTimeoutMS = 1000, 2000
 	require.Equal(t, want, got, "the configuration's defaults are the ledger's")
 
-	kind.Contract = "contract.yaml"
-	_, err = kindDefinition(kind)
-	require.ErrorContains(t, err, "checks no contracts", "a contract is not dropped in silence")
+	c, err := contract.New(contract.Spec{Result: []byte(`{"type":"object"}`)})
+	require.NoError(t, err)
+	got, err = kindDefinition(kind, c)
+	require.NoError(t, err)
+	require.Equal(t, c.Digest(), got.Contract)
 }
 
 func TestHeadersFromEnvironment(t *testing.T) {
