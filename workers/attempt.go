@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"jobledger/ledger"
+	"jobledger/workers/contract"
 )
 
 // claimBytes is the size of a claim id before it is written in hex.
@@ -40,6 +41,8 @@ type attempt struct {
 
 	traceparent string         // of the attempt's span, or what the start came with
 	ended       ledger.Outcome // how it was recorded; "" before, and for ever if it was not claimed
+
+	contract *contract.Contract // that the result has to fulfil; nil: none
 
 	claim   string
 	answer  ledger.Answer // to the claim; zero: there was none
@@ -117,6 +120,10 @@ func (a *attempt) carryOut(ctx context.Context) {
 		a.finish(Result{}, notCalled("too_late", fmt.Errorf(
 			"%s after the claim there is too little left of the %s that the attempt may take", a.w.clock.since(a.claimed), a.timeout)))
 	default:
+		if err := a.agree(); err != nil {
+			a.finish(Result{}, err)
+			return
+		}
 		a.run()
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"jobledger/ledger"
+	"jobledger/workers/contract"
 )
 
 const (
@@ -59,6 +60,11 @@ type Options struct {
 	// KeyPerAttempt makes calls carry the idempotency key "<job id>/<attempt>"
 	// instead of "<job id>": for providers that replay a stored error for ever.
 	KeyPerAttempt bool
+	// Contracts are those of the kinds, by name. An attempt whose start names a
+	// contract that is not the one here is not begun; the input is checked before
+	// the call and the result before it may count. Kinds whose starts name none
+	// need none.
+	Contracts map[string]*contract.Contract
 	// Spool keeps completions on disk that cannot be appended, so that the next
 	// worker on it appends them; nil: they are lost with the process.
 	Spool *Spool

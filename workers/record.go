@@ -62,8 +62,11 @@ func (a *attempt) addLate(result Result, err error) {
 // completion makes the entry that says how the attempt ended, fit to be stored.
 func (a *attempt) completion(result Result, err error) *ledger.Completion {
 	body := bytes.Trim(result.Body, " \t\r\n")
+	output := result.Output
 	if err == nil {
-		err = checkResult(body)
+		if err = a.checkResult(body); err != nil {
+			output = string(body)
+		}
 	}
 	c := &ledger.Completion{
 		Job: a.start.Job, Attempt: a.start.Attempt, JobVersion: a.start.JobVersion, Provider: a.start.Provider,
@@ -74,7 +77,7 @@ func (a *attempt) completion(result Result, err error) *ledger.Completion {
 		c.Result = body
 	}
 	if c.Outcome == ledger.OutcomeFailed || c.Outcome == ledger.OutcomeUnknown {
-		c.Output = storable(result.Output)
+		c.Output = storable(output)
 	}
 	return c
 }
@@ -85,10 +88,14 @@ func storable(text string) string {
 	return shorten(text, maxOutputBytes)
 }
 
-// checkResult says why a result is not accepted.
-func checkResult(body []byte) error {
+// checkResult says why a result is not accepted: by the contract, or where there
+// is none by the ledger.
+func (a *attempt) checkResult(body []byte) error {
 	if len(body) > ledger.MaxResultBytes {
 		return tooLarge()
+	}
+	if a.contract != nil {
+		return a.checkTerms(body)
 	}
 	if err := ledger.CheckJSON(body); err != nil {
 		return &CallError{Known: Executed, Class: "invalid_result", Err: fmt.Errorf("the result is not accepted: %w", err)}
