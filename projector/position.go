@@ -52,7 +52,7 @@ func streamState(ctx context.Context, stream jetstream.Stream, atLeast uint64) (
 			return jetstream.StreamState{}, fmt.Errorf("look at the stream: %w", err)
 		case try == missingTries:
 			return jetstream.StreamState{}, &StreamError{Problem: "the stream does not exist",
-				Advice: "restore it from a backup; nothing creates it anew while there are tables"}
+				Advice: "restore it from a backup, as docs/runbook.md says; nothing creates it anew while there are tables"}
 		}
 		if err := pause(ctx, missingPause); err != nil {
 			return jetstream.StreamState{}, fmt.Errorf("look at the stream: %w", err)
@@ -68,8 +68,8 @@ func checkPosition(ctx context.Context, stream jetstream.Stream, pos Position) e
 	case err != nil:
 		return err
 	case state.LastSeq < pos.Seq:
-		return &StreamError{Seq: pos.Seq, Problem: fmt.Sprintf("the stream ends at %d already", state.LastSeq),
-			Advice: "it was rewound or created again; restore the one that the tables were folded from"}
+		return &StreamError{Seq: pos.Seq, Problem: fmt.Sprintf("the stream ends at %d already: it was restored from an older backup, or created again",
+			state.LastSeq), Advice: adviceOther}
 	case state.Msgs > 0 && state.FirstSeq > pos.Seq+1:
 		return gap(pos.Seq, state.FirstSeq)
 	case pos.Seq == 0:

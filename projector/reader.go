@@ -274,9 +274,14 @@ func (r *reader) accept(m jetstream.Msg) (raw, error) {
 	return raw{seq, meta.Timestamp, subject, m, next}, nil
 }
 
+// adviceOther is what to do about a stream that is not, or no longer, the one
+// that the tables were folded from.
+const adviceOther = "restore the stream that the tables were folded from; if it is lost, jobledger rebuild --accept-stream folds this one" +
+	" instead, after what docs/runbook.md says must be done before"
+
 func gap(after, found uint64) error {
 	return &StreamError{Seq: after + 1, Problem: fmt.Sprintf("the entries from here to %d are gone", found-1),
-		Advice: "restore the stream from a backup that has them"}
+		Advice: "restore the stream from a backup that has what is missing, as docs/runbook.md says; nothing can be folded beyond a gap"}
 }
 
 // checkMarks compares the chain where a shard's checkpoint stands.
@@ -290,8 +295,8 @@ func (r *reader) checkMarks(pos Position) error {
 }
 
 func wrongChain(seq uint64) error {
-	return &StreamError{Seq: seq, Problem: "the stored hash chain belongs to other entries: the stream was replaced, rewound or changed",
-		Advice: "restore the stream that the tables were folded from"}
+	return &StreamError{Seq: seq, Problem: "the stored hash chain belongs to other entries: the stream was replaced or changed," +
+		" or restored from an older backup and appended to since", Advice: adviceOther}
 }
 
 // route decodes messages and hands them to the shards.

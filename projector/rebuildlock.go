@@ -11,8 +11,14 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// lockWatch is how often a rebuild looks whether it still holds its lock.
-const lockWatch = 2 * time.Second
+const (
+	// lockWatch is how often a rebuild looks whether it still holds its lock.
+	lockWatch = 2 * time.Second
+	// lockIdle is how long the lock outlives a rebuild that says nothing any
+	// more, in milliseconds: the machine that it ran on may be gone without a
+	// word.
+	lockIdle = "60000"
+)
 
 // A rebuildLock is the lock of the one row of rebuild_lock, held by an open
 // transaction. It only makes a second rebuild say so at once: what keeps two
@@ -38,7 +44,7 @@ func takeRebuildLock(ctx context.Context, pool *pgxpool.Pool) (*rebuildLock, err
 	l := &rebuildLock{conn: conn, tx: tx, busy: make(chan struct{}, 1)}
 	l.busy <- struct{}{}
 	var id int64
-	if _, err = tx.Exec(ctx, "SET LOCAL idle_in_transaction_session_timeout = 0"); err == nil {
+	if _, err = tx.Exec(ctx, "SET LOCAL idle_in_transaction_session_timeout = "+lockIdle); err == nil {
 		err = tx.QueryRow(ctx, "SELECT l.id FROM ledger.rebuild_lock AS l WHERE l.id = 1 FOR UPDATE NOWAIT").Scan(&id)
 	}
 	if err == nil {

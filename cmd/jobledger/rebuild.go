@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"jobledger/internal/stream"
+	"jobledger/ledger"
 	"jobledger/projector"
 )
 
@@ -51,11 +52,12 @@ func (c *cli) rebuild(ctx context.Context, accept bool) error {
 	})
 	m.close()
 	var other *projector.StreamError
+	var corrupt *ledger.CorruptionError
 	switch {
 	case errors.Is(err, projector.ErrRebuilding):
 		return &exitError{code: exitRefused, err: err}
-	case errors.As(err, &other):
-		return &exitError{code: exitRefused, err: fmt.Errorf("%w; or --accept-stream, if this stream is to count from now on", err)}
+	case errors.As(err, &other), errors.As(err, &corrupt):
+		return &exitError{code: exitRefused, err: err}
 	case err != nil:
 		return err
 	}

@@ -93,7 +93,8 @@ func Create(ctx context.Context, js jetstream.JetStream, cfg jetstream.StreamCon
 func Open(ctx context.Context, js jetstream.JetStream, name, prefix string) (jetstream.Stream, error) {
 	found, err := js.Stream(ctx, name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		return nil, fmt.Errorf("open stream %s: %w: run `jobledger init` to create it", name, ErrMissing)
+		return nil, fmt.Errorf("open stream %s: %w: restore it from a backup, as docs/runbook.md says; `jobledger init` creates one for a new ledger",
+			name, ErrMissing)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("open stream %s: %w", name, err)
