@@ -23,6 +23,8 @@ type initOptions struct {
 	replicas int
 	maxBytes int64
 	shards   int
+	// tablesOnly is for a ledger whose database was lost: its stream is there.
+	tablesOnly bool
 }
 
 // initWait bounds the making of a ledger, migrations apart.
@@ -33,14 +35,19 @@ func (c *cli) initCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "init",
 		Short: "Create a ledger: the stream, and the tables in the database",
-		Long:  "Create a ledger: the stream, and the tables in the database. Neither may exist as a ledger's already.",
-		Args:  cobra.NoArgs,
-		RunE:  ran(func(ctx context.Context, _ []string) error { return c.init(ctx, o) }),
+		Long: "Create a ledger: the stream, and the tables in the database. Neither may exist as a ledger's already.\n" +
+			"With --tables-only the stream must exist, and is left as it is: the ledger's database was lost, and new\n" +
+			"tables are to be folded from the stream, by jobledger rebuild or, more slowly, by serve.",
+		Args: cobra.NoArgs,
+		RunE: ran(func(ctx context.Context, _ []string) error { return c.init(ctx, o) }),
 	}
 	f := cmd.Flags()
 	f.IntVar(&o.replicas, "replicas", 1, "servers that keep the stream: 1, 3 or 5")
 	f.Int64Var(&o.maxBytes, "max-bytes", 0, "bytes at which the stream refuses new entries; 0: no limit")
 	f.IntVar(&o.shards, "shards", 1, fmt.Sprintf("parts of the projection that work side by side, 1 to %d; fixed for good", projector.MaxShards))
+	f.BoolVar(&o.tablesOnly, "tables-only", false, "make tables for the stream that exists already: its database was lost (see docs/runbook.md)")
+	cmd.MarkFlagsMutuallyExclusive("tables-only", "replicas")
+	cmd.MarkFlagsMutuallyExclusive("tables-only", "max-bytes")
 	return cmd
 }
 
@@ -64,10 +71,18 @@ func (c *cli) init(ctx context.Context, o initOptions) error {
 		return err
 	}
 	if c.output == "json" {
-		return c.printJSON(map[string]any{
-			"stream": f.meta.Stream, "subject_prefix": f.meta.Prefix, "shards": o.shards, "replicas": o.replicas,
-			"max_bytes": o.maxBytes, "schema": schema.Target(),
-		})
+		made := map[string]any{
+			"stream": f.meta.Stream, "subject_prefix": f.meta.Prefix, "shards": o.shards, "schema": schema.Target(),
+		}
+		if !o.tablesOnly {
+			made["replicas"], made["max_bytes"] = o.replicas, o.maxBytes
+		}
+		return c.printJSON(made)
+	}
+	if o.tablesOnly {
+		_, err = fmt.Fprintf(c.stdout, "created tables for the stream %s (subjects %s.…), with %d shards; they are empty: run jobledger rebuild\n",
+			f.meta.Stream, f.meta.Prefix, o.shards)
+		return err
 	}
 	_, err = fmt.Fprintf(c.stdout, "created the stream %s (subjects %s.…) and its tables, with %d shards\n", f.meta.Stream, f.meta.Prefix, o.shards)
 	return err
@@ -147,8 +162,11 @@ func (f *foundation) create(ctx context.Context, o initOptions) error {
 	switch {
 	case f.isLedger:
 		return exitWith(exitRefused, "the database holds the tables of the ledger %s (subjects %s.…) already; use another database", f.tables.Stream, f.tables.Prefix)
-	case f.stream != nil:
-		return exitWith(exitRefused, "the stream %s exists already; give another nats.stream and nats.subject_prefix", f.meta.Stream)
+	case o.tablesOnly && f.stream == nil:
+		return exitWith(exitRefused, "there is no stream %s to make tables for; restore it from a backup, or correct nats.url and nats.stream", f.meta.Stream)
+	case !o.tablesOnly && f.stream != nil:
+		return exitWith(exitRefused, "the stream %s exists already; give another nats.stream and nats.subject_prefix,"+
+			" or, if this ledger's database was lost, use --tables-only", f.meta.Stream)
 	}
 	return f.fill(ctx, o)
 }
