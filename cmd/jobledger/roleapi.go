@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"golang.org/x/sync/errgroup"
 
+	"jobledger/internal/metrics"
 	"jobledger/projector"
 	"jobledger/publisher"
 	"jobledger/publisher/httpapi"
@@ -87,6 +88,10 @@ func streamEnd(s jetstream.Stream) func(context.Context) (uint64, error) {
 // ready returns the check behind /readyz.
 func (a *app) ready(l *link, s jetstream.Stream, pool *pgxpool.Pool) func(context.Context) error {
 	return func(ctx context.Context) error {
+		p := a.projector.Load()
+		if p != nil && projectorState(p.Status()) == metrics.ProjectorStopped { // its error says what to do, which no other does
+			return fmt.Errorf("projector: %w", p.Status().Err)
+		}
 		if status := l.nc.Status(); status != nats.CONNECTED {
 			return fmt.Errorf("NATS: the connection is %s", status)
 		}
@@ -96,7 +101,6 @@ func (a *app) ready(l *link, s jetstream.Stream, pool *pgxpool.Pool) func(contex
 		if err := pool.Ping(ctx); err != nil {
 			return fmt.Errorf("database: %w", err)
 		}
-		p := a.projector.Load()
 		if p == nil {
 			return nil
 		}
