@@ -25,6 +25,7 @@ import (
 	"jobledger/projector"
 	"jobledger/publisher/httpapi"
 	"jobledger/workers"
+	"jobledger/workers/contract"
 	"jobledger/workers/presence"
 )
 
@@ -77,9 +78,10 @@ type app struct {
 	database  string         // URL
 	ledger    projector.Meta // which ledger; Shards is not looked at
 	roles     []string
-	providers map[string]config.Provider // what the worker and reconciler roles serve
-	spoolDir  string                     // of the worker role; "": none
-	listen    string                     // host:port of the API
+	providers map[string]config.Provider    // what the worker and reconciler roles serve
+	contracts map[string]*contract.Contract // of the kinds, by name
+	spoolDir  string                        // of the worker role; "": none
+	listen    string                        // host:port of the API
 	metricsAt metricsAddress
 	auth      httpapi.Authenticator
 	// grace is how long running calls of workers may go on when the process

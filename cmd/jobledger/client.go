@@ -96,6 +96,7 @@ func (c *cli) ownAPI(ctx context.Context) (http.Handler, func(), error) {
 	api, err := httpapi.New(httpapi.Options{
 		Decider: d.client, Reader: d.queries, StreamEnd: streamEnd(s),
 		Ready:    func(context.Context) error { return nil },
+		Inputs:   c.checkInputs(d),
 		Outcomes: publisher.NewOutcomes(d.nc, d.meta.Prefix),
 		History:  projector.NewHistories(d.pool, s, d.meta.Prefix),
 		Auth: func(r *http.Request) (httpapi.Principal, error) {

@@ -19,6 +19,7 @@ import (
 	"jobledger/internal/pgserver"
 	"jobledger/publisher"
 	"jobledger/publisher/httpapi"
+	"jobledger/workers/contract"
 )
 
 const (
@@ -68,7 +69,11 @@ func (c *cli) dev(ctx context.Context, o devOptions) error {
 	if err := requireLoopback(cfg.API.Listen); err != nil {
 		return err
 	}
-	s := &devStack{cli: c, cfg: cfg, dir: c.data, natsPort: o.natsPort, metricsAt: metricsAt(o.metrics, cfg.API.Metrics)}
+	contracts, err := cfg.Contracts()
+	if err != nil {
+		return &exitError{code: exitUsage, err: err}
+	}
+	s := &devStack{cli: c, cfg: cfg, contracts: contracts, dir: c.data, natsPort: o.natsPort, metricsAt: metricsAt(o.metrics, cfg.API.Metrics)}
 	return errors.Join(s.run(ctx), s.stop())
 }
 
@@ -89,9 +94,10 @@ func (c *cli) devConfig() (*config.Config, error) {
 // A devStack is the servers of a dev stack and the app that runs on them.
 type devStack struct {
 	*cli
-	cfg      *config.Config
-	dir      string
-	natsPort int
+	cfg       *config.Config
+	contracts map[string]*contract.Contract
+	dir       string
+	natsPort  int
 
 	metricsAt metricsAddress
 
@@ -128,7 +134,7 @@ func (s *devStack) start(ctx context.Context) error {
 	}
 	s.app = &app{
 		log: s.log, nats: s.target().nats, database: s.target().database, ledger: meta,
-		roles: allRoles, providers: s.cfg.Providers,
+		roles: allRoles, providers: s.cfg.Providers, contracts: s.contracts,
 		spoolDir: cmp.Or(s.cfg.Workers.Spool, filepath.Join(s.dir, "spool")), listen: s.cfg.API.Listen, auth: httpapi.DevAuth(), grace: devGrace,
 		metricsAt: s.metricsAt,
 	}

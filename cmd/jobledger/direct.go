@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"jobledger/internal/config"
 	"jobledger/projector"
 )
 
@@ -15,6 +16,7 @@ import (
 type direct struct {
 	*link
 	*tables
+	cfg *config.Config
 }
 
 // tables are a command's way to the tables alone.
@@ -31,7 +33,7 @@ const (
 
 // direct connects to the ledger. Which stream it is the tables tell.
 func (c *cli) direct(ctx context.Context) (*direct, error) {
-	target, _, err := c.target()
+	target, cfg, err := c.target()
 	if err != nil {
 		return nil, err
 	}
@@ -44,7 +46,7 @@ func (c *cli) direct(ctx context.Context) (*direct, error) {
 		t.pool.Close()
 		return nil, err
 	}
-	return &direct{l, t}, nil
+	return &direct{l, t, cfg}, nil
 }
 
 // tables connects to the tables.

@@ -16,6 +16,7 @@ import (
 	"jobledger/publisher"
 	"jobledger/publisher/httpapi"
 	"jobledger/publisher/natsapi"
+	"jobledger/workers/contract"
 )
 
 func (a *app) openAPI(ctx context.Context) error {
@@ -31,12 +32,14 @@ func (a *app) openAPI(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	queries := projector.NewQueries(pool)
 	log, outcomes := a.log.With("role", roleAPI), publisher.NewOutcomes(l.nc, a.ledger.Prefix)
 	a.observeLedger(pool, s)
 	a.metrics.SetWatches(outcomes.Watched)
 	api, err := httpapi.New(httpapi.Options{
-		Decider: l.client, Reader: projector.NewQueries(pool), Auth: a.auth,
+		Decider: l.client, Reader: queries, Auth: a.auth,
 		StreamEnd: streamEnd(s), Ready: a.ready(l, s, pool),
+		Inputs:   newInputChecker(func() map[string]*contract.Contract { return a.contracts }, queries.Kinds, log),
 		Outcomes: outcomes, History: projector.NewHistories(pool, s, a.ledger.Prefix),
 		Log: log, Version: version(), Around: a.aroundAPI(log),
 	})

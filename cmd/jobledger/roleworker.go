@@ -67,7 +67,7 @@ func (a *app) newWorker(l *link, p config.Provider, change ...func(*workers.Opti
 	o := workers.Options{
 		Provider: p.Name, Impl: impl, Concurrency: p.Concurrency,
 		Ledger: l.client, JetStream: l.js, Stream: a.ledger.Stream, SubjectPrefix: a.ledger.Prefix,
-		Name: workerName(), KeyPerAttempt: perAttempt, Grace: a.grace, Spool: a.spool.of(p.Name),
+		Name: workerName(), KeyPerAttempt: perAttempt, Grace: a.grace, Spool: a.spool.of(p.Name), Contracts: a.contracts,
 		Log: a.log.With("role", roleWorker), Ended: a.metrics.Ended(p.Name), Tracer: a.tracing,
 	}
 	for _, f := range change {

@@ -17,6 +17,7 @@ import (
 	"jobledger/publisher/httpapi"
 	"jobledger/schema"
 	"jobledger/workers"
+	"jobledger/workers/contract"
 )
 
 func (c *cli) serveCommand() *cobra.Command {
@@ -62,9 +63,15 @@ func (c *cli) serve(ctx context.Context, roles []string, listen, spool, metrics 
 	if err := checkTables(ctx, t.database, meta); err != nil {
 		return err
 	}
+	var contracts map[string]*contract.Contract // a projector needs none
+	if len(roles) > 1 || roles[0] != roleProjector {
+		if contracts, err = cfg.Contracts(); err != nil {
+			return &exitError{code: exitUsage, err: err}
+		}
+	}
 	a := &app{
 		log: c.log, nats: t.nats, database: t.database, ledger: meta, roles: roles,
-		providers: cfg.Providers, spoolDir: cmp.Or(spool, cfg.Workers.Spool), listen: cfg.API.Listen, auth: auth, grace: workers.DefaultGrace,
+		providers: cfg.Providers, contracts: contracts, spoolDir: cmp.Or(spool, cfg.Workers.Spool), listen: cfg.API.Listen, auth: auth, grace: workers.DefaultGrace,
 		metricsAt: metricsAt(metrics, cfg.API.Metrics),
 	}
 	boundGarbage() // no server is in this process, so what lives is little

@@ -50,7 +50,7 @@ type InputChecker interface {
 	// CheckInput returns what is wrong with the input of a job of the given
 	// kind, nothing if it is right or the kind has no schema. Pointers are
 	// JSON Pointers into the input.
-	CheckInput(kind string, input []byte) []Detail
+	CheckInput(ctx context.Context, kind string, input []byte) []Detail
 }
 
 // Outcomes tells of jobs that settle or become unknown.

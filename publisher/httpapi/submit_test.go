@@ -1,6 +1,7 @@
 package httpapi_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -249,7 +250,7 @@ func TestSizes(t *testing.T) {
 
 type strict struct{}
 
-func (strict) CheckInput(kind string, input []byte) []httpapi.Detail {
+func (strict) CheckInput(_ context.Context, kind string, input []byte) []httpapi.Detail {
 	if kind == "echo" && string(input) == "1" {
 		return []httpapi.Detail{{Detail: "1; expected an object", Pointer: ""}}
 	}
@@ -262,6 +263,27 @@ func TestInputAgainstTheSchema(t *testing.T) {
 	a := w.submit("k", `{"kind":"echo","input":1}`).do().is(http.StatusUnprocessableEntity, "invalid-input")
 	require.Len(t, a.body["errors"], 1)
 	w.submit("k", simple).do().is(http.StatusCreated)
+
+	// A job that was accepted before the schema came is found, whatever that says.
+	lax := false
+	w = newWorld(t, func(o *httpapi.Options) { o.Inputs = checkerFunc(func() bool { return lax }) })
+	lax = true
+	w.submit("k", `{"kind":"echo","input":1}`).do().is(http.StatusCreated)
+	lax = false
+	a = w.submit("k", `{"kind":"echo","input":1}`).do().is(http.StatusOK)
+	require.Equal(t, "true", a.header.Get("Idempotent-Replayed"))
+	w.submit("k", `{"kind":"echo","input":2}`).do().is(http.StatusConflict, "idempotency-conflict")
+	w.submit("new", `{"kind":"echo","input":1}`).do().is(http.StatusUnprocessableEntity, "invalid-input")
+}
+
+// A checkerFunc lets every input pass, or none.
+type checkerFunc func() bool
+
+func (f checkerFunc) CheckInput(context.Context, string, []byte) []httpapi.Detail {
+	if f() {
+		return nil
+	}
+	return []httpapi.Detail{{Detail: "no"}}
 }
 
 func TestAFullStream(t *testing.T) {

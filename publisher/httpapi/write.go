@@ -64,7 +64,7 @@ func (a *API) submitJob(ctx context.Context, who Principal, key string, list []f
 	}
 	request := entry.Body.(*ledger.Request)
 	id := ledger.JobID(request.Owner, request.Key)
-	if faults := a.inputFaults(request); len(faults) > 0 {
+	if faults := a.inputFaults(ctx, request); len(faults) > 0 && !a.exists(ctx, id) {
 		p := problem(http.StatusUnprocessableEntity, "invalid-input", "the input does not fit the schema of kind %s", request.Kind).job(id)
 		p.Errors = faults
 		return nil, p
@@ -89,11 +89,21 @@ func (a *API) submitJob(ctx context.Context, who Principal, key string, list []f
 	return created(answer.Decision, j.ID, "/v1/jobs/"+j.ID.String(), viewJob(j)), nil
 }
 
-func (a *API) inputFaults(request *ledger.Request) []Detail {
+func (a *API) inputFaults(ctx context.Context, request *ledger.Request) []Detail {
 	if a.opts.Inputs == nil {
 		return nil
 	}
-	return a.opts.Inputs.CheckInput(request.Kind, request.Input)
+	return a.opts.Inputs.CheckInput(ctx, request.Kind, request.Input)
+}
+
+// exists reports whether there is a job: what it was accepted with may break a
+// schema that came later, and the same request again must find it.
+func (a *API) exists(ctx context.Context, id uuid.UUID) bool {
+	j, err := a.opts.Reader.Job(ctx, id)
+	if err != nil {
+		a.log.Warn("a job could not be looked for", "job", id, "error", err)
+	}
+	return j != nil
 }
 
 // recallRequest finds out what became of the same request, appended before. If
