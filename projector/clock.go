@@ -13,7 +13,11 @@ import (
 // Bounds of the clock.
 const (
 	clockPeriod = 500 * time.Millisecond
-	clockRows   = 1000
+	// clockRows is how many due times one look says at most, of either sort;
+	// clockUnheard how many may be said and not folded yet for another look to
+	// follow at once.
+	clockRows    = 1000
+	clockUnheard = 16_000
 	// clockAhead bounds the due times that are appended at a time.
 	clockAhead = 64
 	// A due time that was said and still stands there is said again after
@@ -48,21 +52,41 @@ func (c *clock) run(ctx context.Context) error {
 			return ctx.Err()
 		case <-tick.C:
 		}
-		if err := c.look(ctx); err != nil {
-			return err
+		for more := true; more; {
+			var err error
+			if more, err = c.look(ctx); err != nil {
+				return err
+			}
 		}
 	}
 }
 
-// look says what is due now. Only the database is needed to go on: an append
-// that fails is tried again at a later look.
-func (c *clock) look(ctx context.Context) error {
-	now := time.Now()
-	rows, err := c.store.DueRows(ctx, now, clockRows)
+// look says what is due now, and reports whether there is more. Only the database
+// is needed to go on: an append that fails is tried again at a later look.
+//
+// What was said stands there until it is folded, and must not hide what has not
+// been said. And the jobs that wait for a provider are asked for by themselves:
+// when it is resumed there may be very many, all of them older than any deadline.
+func (c *clock) look(ctx context.Context) (more bool, err error) {
+	now, limit := time.Now(), clockRows+len(c.said)
+	rows, err := c.store.DueRows(ctx, now, limit)
 	if err != nil {
-		return err
+		return false, err
 	}
-	due := c.choose(rows, now)
+	paused, err := c.store.PausedRows(ctx, limit)
+	if err != nil {
+		return false, err
+	}
+	full := len(rows) == limit || len(paused) == limit
+	due := c.choose(rows, paused, now)
+	if err := c.say(ctx, due); err != nil {
+		return false, err
+	}
+	return full && len(c.said) < clockUnheard, nil
+}
+
+// say appends due times.
+func (c *clock) say(ctx context.Context, due []DueRow) error {
 	failed := make([]bool, len(due))
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(clockAhead)
@@ -78,7 +102,7 @@ func (c *clock) look(ctx context.Context) error {
 			return nil
 		})
 	}
-	err = g.Wait()
+	err := g.Wait()
 	for i, r := range due {
 		if failed[i] {
 			delete(c.said, r)
@@ -87,23 +111,32 @@ func (c *clock) look(ctx context.Context) error {
 	return err
 }
 
-// choose returns the rows to say now and forgets those that are handled.
-func (c *clock) choose(rows []DueRow, now time.Time) []DueRow {
-	seen := make(map[DueRow]saying, len(rows))
+// choose returns the rows to say now, at most clockRows of each list, and forgets
+// those that are handled.
+func (c *clock) choose(rows, paused []DueRow, now time.Time) []DueRow {
+	seen := make(map[DueRow]saying, len(rows)+len(paused))
+	due := c.chooseFrom(rows, now, seen)
+	due = append(due, c.chooseFrom(paused, now, seen)...)
+	c.said = seen
+	return due
+}
+
+func (c *clock) chooseFrom(rows []DueRow, now time.Time, seen map[DueRow]saying) []DueRow {
 	var due []DueRow
 	for _, r := range rows {
 		s, before := c.said[r]
 		switch {
+		case len(due) == clockRows && !before:
+			continue // for another look
 		case !before:
 			s = saying{now.Add(clockFirst), clockFirst}
 			due = append(due, r)
-		case now.After(s.again):
+		case now.After(s.again) && len(due) < clockRows:
 			s.wait = min(2*s.wait, clockMost)
 			s.again = now.Add(s.wait)
 			due = append(due, r)
 		}
 		seen[r] = s
 	}
-	c.said = seen
 	return due
 }

@@ -114,7 +114,7 @@ func TestClockDoesNotHammer(t *testing.T) {
 		if at == time.Minute {
 			rows = append(rows, other)
 		}
-		due := c.choose(rows, now.Add(at))
+		due := c.choose(rows, nil, now.Add(at))
 		for _, r := range due {
 			if r == stuck {
 				said++
@@ -127,5 +127,28 @@ func TestClockDoesNotHammer(t *testing.T) {
 	require.LessOrEqual(t, said, 16)
 	require.Greater(t, said, 10)
 	require.Equal(t, 1, len(c.said), "what is handled is forgotten")
-	require.NotEmpty(t, c.choose([]DueRow{other}, now), "and said at once when it comes back")
+	require.NotEmpty(t, c.choose([]DueRow{other}, nil, now), "and said at once when it comes back")
+}
+
+// TestClockIsFairAndBounded: jobs that wait for a provider, however many and old,
+// hide no deadline; one look says so many and no more, and none twice.
+func TestClockIsFairAndBounded(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	many := func(n int) []DueRow {
+		rows := make([]DueRow, n)
+		for i := range rows {
+			rows[i] = DueRow{Job: uuid.New(), Due: now}
+		}
+		return rows
+	}
+	rows, paused := many(clockRows+10), many(5*clockRows)
+	c := &clock{said: map[DueRow]saying{}}
+	first := c.choose(rows, paused, now)
+	require.Len(t, first, 2*clockRows)
+	second := c.choose(rows, paused, now)
+	require.Len(t, second, clockRows+10, "what was said is not said again, and hides nothing")
+	for _, r := range second {
+		require.NotContains(t, first, r)
+	}
 }

@@ -347,11 +347,22 @@ type DueRow struct {
 	Due     time.Time
 }
 
-// DueRows returns at most limit rows that are due at the given time.
+// DueRows returns at most limit rows that are due at the given time, the oldest
+// first.
 func (s *Store) DueRows(ctx context.Context, at time.Time, limit int) ([]DueRow, error) {
+	return s.due(ctx, s.sql.dueRows, at, limit)
+}
+
+// PausedRows returns at most limit jobs that wait for a paused provider and have
+// not looked since something changed that may let them go on.
+func (s *Store) PausedRows(ctx context.Context, limit int) ([]DueRow, error) {
+	return s.due(ctx, s.sql.pausedRows, limit)
+}
+
+func (s *Store) due(ctx context.Context, sql string, args ...any) ([]DueRow, error) {
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
-	rows, err := s.pool.Query(ctx, s.sql.dueRows, at, limit)
+	rows, err := s.pool.Query(ctx, sql, args...)
 	if err != nil {
 		return nil, fmt.Errorf("look for what is due: %w", err)
 	}

@@ -10,7 +10,8 @@ type statements struct {
 	insertJobs, insertAttempts, insertRejections string
 	updateJobs, updateAttempts                   updateStatement
 	kinds, providers, verifications              string
-	loadJobs, loadAttempts, checkpoint, dueRows  string
+	loadJobs, loadAttempts, checkpoint           string
+	dueRows, pausedRows                          string
 }
 
 func makeStatements(gen string) statements {
@@ -33,13 +34,13 @@ func makeStatements(gen string) statements {
 		dueRows: "SELECT d.job, d.attempt, d.due_at FROM (" +
 			"(SELECT t.id AS job, 0::INT8 AS attempt, t.due_at FROM " + gen + ".jobs AS t" +
 			" WHERE t.due_at <= $1 AND t.state_reason IS DISTINCT FROM 'provider-paused' ORDER BY t.due_at NULLS LAST LIMIT $2)" +
-			// A job that waits for a brake is due when something has changed to the good since it looked.
-			" UNION ALL (SELECT t.id, 0::INT8, t.due_at FROM " + gen + ".jobs AS t WHERE t.state_reason = 'provider-paused'" +
-			" AND t.due_at < (SELECT max(c.at) FROM (SELECT p.at FROM " + gen + ".providers AS p WHERE NOT p.paused UNION ALL" +
-			" SELECT v.at FROM " + gen + ".provider_verifications AS v WHERE v.passed) AS c) ORDER BY t.due_at NULLS LAST LIMIT $2)" +
 			" UNION ALL (SELECT t.job_id, t.number, t.due_at FROM " + gen + ".attempts AS t" +
 			" WHERE t.due_at <= $1 ORDER BY t.due_at NULLS LAST LIMIT $2)" +
 			") AS d ORDER BY d.due_at NULLS LAST LIMIT $2",
+		// A job that waits for a brake is due when something has changed to the good since it looked.
+		pausedRows: "SELECT t.id, 0::INT8, t.due_at FROM " + gen + ".jobs AS t WHERE t.state_reason = 'provider-paused'" +
+			" AND t.due_at < (SELECT max(c.at) FROM (SELECT p.at FROM " + gen + ".providers AS p WHERE NOT p.paused UNION ALL" +
+			" SELECT v.at FROM " + gen + ".provider_verifications AS v WHERE v.passed) AS c) ORDER BY t.due_at NULLS LAST LIMIT $1",
 	}
 }
 
