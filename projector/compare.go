@@ -2,158 +2,229 @@ package projector
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 
 	"jobledger/ledger"
 )
 
-// compare compares every table with the fold.
-func (v *verifier) compare(ctx context.Context, tx pgx.Tx, gen string) error {
-	jobs, attempts, rejections := v.expected()
-	docs := func(j *ledger.Job, column string) (ledger.Digest, bool) {
-		d := v.shards[jobShard(j.ID, len(v.shards))].documents[j.ID]
-		switch column {
-		case "input":
-			return d.input, true
-		case "result":
-			return d.result, true
-		}
-		return ledger.Digest{}, false
-	}
-	if err := compareTable(ctx, v, tx, gen, jobsTable, 1, jobs, docs); err != nil {
-		return err
-	}
-	if err := compareTable(ctx, v, tx, gen, attemptsTable, 2, attempts, nil); err != nil {
-		return err
-	}
-	if err := compareTable(ctx, v, tx, gen, rejectionsTable, 2, rejections, nil); err != nil {
-		return err
-	}
-	for _, shard := range v.shards {
-		if found := shard.storedRules; found != shard.state.Rules() {
-			v.differ(Difference{Table: "checkpoints", Key: "shard=" + strconv.Itoa(shard.number), Column: "rules",
-				Want: strconv.Itoa(shard.state.Rules()), Got: strconv.Itoa(found)})
-		}
-	}
-	return v.compareDefinitions(ctx, tx, gen)
-}
+// verdict is what a comparison says of a job before the end.
+type verdict int
 
-// compareDefinitions compares the tables that all shards write: they hold what
-// the shard that is furthest has seen.
-func (v *verifier) compareDefinitions(ctx context.Context, tx pgx.Tx, gen string) error {
-	defs, to := v.shards[0].defs, v.shards[0].to
-	for _, s := range v.shards {
-		if s.to > to {
-			defs, to = s.defs, s.to
-		}
-	}
-	kinds := pointers(defs.Kinds)
-	if err := compareTable(ctx, v, tx, gen, kindsTable, 2, kinds, nil); err != nil {
-		return err
-	}
-	providers := pointers(defs.Providers)
-	if err := compareTable(ctx, v, tx, gen, providersTable, 2, providers, nil); err != nil {
-		return err
-	}
-	proofs := pointers(defs.Verifications)
-	return compareTable(ctx, v, tx, gen, verificationsTable, 2, proofs, nil)
-}
+const (
+	isEqual verdict = iota
+	isLater         // the tables hold what a later entry made of it
+	isOther         // the row is final, and not what the fold says
+)
 
-func (v *verifier) expected() (jobs []*ledger.Job, attempts []*ledger.Attempt, rejections []*ledger.Rejection) {
-	for _, s := range v.shards {
-		for _, id := range s.jobs {
-			j := s.state.Job(id)
-			jobs = append(jobs, j)
-			attempts = append(attempts, j.Attempts...)
-		}
-		for _, r := range s.rejections {
-			rejections = append(rejections, r)
-		}
+// compareJobs compares jobs and their attempts with their rows. At the end what
+// differs is reported; before, each job gets its verdict.
+func (v *verifier) compareJobs(ctx context.Context, jobs []*foldedJob, last bool) error {
+	ids := make([]uuid.UUID, len(jobs))
+	for i, f := range jobs {
+		ids[i] = f.job.ID
 	}
-	return jobs, attempts, rejections
-}
-
-// compareTable compares the rows of a table, whose first keys columns are its
-// key, with those that the fold expects. docs gives the digest of a document
-// that is not in memory.
-func compareTable[T any](ctx context.Context, v *verifier, tx pgx.Tx, gen string, t table[T], keys int, want []*T,
-	docs func(*T, string) (ledger.Digest, bool),
-) error {
-	expected := make(map[string]*T, len(want))
-	for _, r := range want {
-		expected[t.key(r, keys)] = r
-	}
-	rows, err := tx.Query(ctx, "SELECT "+t.columnList()+" FROM "+gen+"."+t.name,
-		pgx.QueryResultFormats{pgx.BinaryFormatCode})
+	rows, err := v.snap.rows(ctx, ids)
 	if err != nil {
-		return fmt.Errorf("read %s: %w", t.name, err)
+		return err
 	}
-	defer rows.Close()
-	for rows.Next() {
-		v.report.Rows++
-		cells, err := binaryCells(rows)
-		if err != nil {
-			return fmt.Errorf("read %s: %w", t.name, err)
-		}
-		key := string(joinCells(cells[:keys]))
-		r, ok := expected[key]
-		if !ok {
-			v.differ(Difference{Table: t.name, Key: t.describe(cells, keys), Want: "no row", Got: "a row"})
+	for _, f := range jobs {
+		stored := rows[f.job.ID]
+		if last {
+			v.compareJob(f, stored, v.differ)
+			v.noteRows(f.job, stored)
 			continue
 		}
-		delete(expected, key)
-		v.compareRow(t.name, t.describe(cells, keys), func(visit func(string, colType, []byte, ledger.Digest, bool)) {
-			var b []byte
-			for _, c := range t.cols {
-				b = c.put(b[:0], r)
-				digest, byDigest := ledger.Digest{}, false
-				if docs != nil {
-					digest, byDigest = docs(r, c.name)
-				}
-				visit(c.name, c.typ, b, digest, byDigest)
+		f.verdict, f.storedLast = isEqual, stored.last
+		if stored.last > f.last {
+			f.verdict = isLater
+			continue
+		}
+		v.compareJob(f, stored, func(d Difference) {
+			switch {
+			case f.verdict == isOther:
+			case d.Table == jobsTable.name && d.Column == "due_at" && f.job.State == ledger.JobWaiting:
+				f.verdict = isLater // a look at what a job waits for leaves no sequence
+			default:
+				f.verdict = isOther
 			}
-		}, cells)
-	}
-	if err := rows.Err(); err != nil {
-		return fmt.Errorf("read %s: %w", t.name, err)
-	}
-	for _, r := range expected {
-		v.differ(Difference{Table: t.name, Key: t.describe(t.cells(r), keys), Want: "a row", Got: "no row"})
+		})
 	}
 	return nil
 }
 
-// compareRow compares the cells of a row, each encoded with its length.
-func (v *verifier) compareRow(table, key string, each func(func(string, colType, []byte, ledger.Digest, bool)), cells [][]byte) {
-	i := 0
-	each(func(column string, typ colType, want []byte, digest ledger.Digest, byDigest bool) {
-		got := cells[i]
-		i++
-		d := Difference{Table: table, Key: key, Column: column}
-		switch {
-		case byDigest:
-			if found := documentDigest(got); found != digest {
-				d.Want, d.Got = "a document with digest "+digest.String(), "one with digest "+found.String()
-				v.differ(d)
-			}
-		case typ == typJSON && bytes.Equal(canonicalCell(want), canonicalCell(got)):
-		case !bytes.Equal(want, got):
-			d.Want, d.Got = showCell(typ, want), showCell(typ, got)
-			if d.Want == d.Got { // they differ beyond what is shown
-				d.Want = fmt.Sprintf("%s (%d bytes)", d.Want, len(want))
-				d.Got = fmt.Sprintf("%s (%d bytes, other ones from byte %d on)", d.Got, len(got), firstByteApart(want, got))
-			}
-			v.differ(d)
+// compareJob compares one job and its attempts.
+func (v *verifier) compareJob(f *foldedJob, stored *storedJob, differ func(Difference)) {
+	digests := func(column string) (document, bool) {
+		switch column {
+		case "input":
+			return f.input, true
+		case "result":
+			return f.result, true
 		}
+		return document{}, false
+	}
+	compareRow(v, jobsTable, f.job, stored.cells, f.job.Seqs, digests, differ)
+	seen := 0
+	for _, a := range stored.attempts {
+		want := f.job.Attempt(int(a.number))
+		if want == nil {
+			differ(tooMany(attemptsTable, a.cells, attemptSeqs))
+			continue
+		}
+		seen++
+		compareRow(v, attemptsTable, want, a.cells, want.Seqs, nil, differ)
+	}
+	if seen == len(f.job.Attempts) {
+		return
+	}
+	for _, a := range f.job.Attempts {
+		if !stored.has(a.Number) {
+			compareRow(v, attemptsTable, a, nil, a.Seqs, nil, differ)
+		}
+	}
+}
+
+func (s *storedJob) has(number int) bool {
+	return slices.ContainsFunc(s.attempts, func(a storedAttempt) bool { return int(a.number) == number })
+}
+
+// noteRows notes which rows of a job are missing and which are too many, as was
+// reported, for the comparison of all keys.
+func (v *verifier) noteRows(j *ledger.Job, stored *storedJob) {
+	if stored.cells == nil {
+		v.keys.missing(rowKey{j.ID, jobRow})
+	}
+	for _, a := range j.Attempts {
+		if !stored.has(a.Number) {
+			v.keys.missing(rowKey{j.ID, int64(a.Number)})
+		}
+	}
+	for _, a := range stored.attempts {
+		if j.Attempt(int(a.number)) == nil {
+			v.keys.tooMany(rowKey{j.ID, a.number}, v.limits.candidates)
+		}
+	}
+}
+
+// compareRow compares the cells of a row, nil if there is none. digests, if not
+// nil, knows documents that are not in memory.
+func compareRow[T any](v *verifier, t table[T], want *T, got [][]byte, seqs []uint64,
+	digests func(column string) (document, bool), differ func(Difference),
+) {
+	if got == nil {
+		differ(Difference{Table: t.name, Key: t.describe(t.cells(want)), Want: "a row", Got: "no row", Entries: lastOf(seqs)})
+		return
+	}
+	for i, c := range t.cols {
+		if digests != nil {
+			if doc, ok := digests(c.name); ok {
+				if found := documentDigest(got[i]); doc.known && found != doc.digest {
+					differ(Difference{Table: t.name, Key: t.describe(got), Column: c.name, Entries: lastOf(seqs),
+						Want: "a document with digest " + doc.digest.String(), Got: "one with digest " + found.String()})
+				}
+				continue
+			}
+		}
+		v.scratch = c.put(v.scratch[:0], want)
+		if bytes.Equal(v.scratch, got[i]) || c.typ == typJSON && bytes.Equal(canonicalCell(v.scratch), canonicalCell(got[i])) {
+			continue
+		}
+		d := Difference{Table: t.name, Key: t.describe(got), Column: c.name, Entries: lastOf(seqs)}
+		d.Want, d.Got = showBoth(c.typ, v.scratch, got[i])
+		differ(d)
+	}
+}
+
+// compareRows compares rows of a table, those that a condition selects, with
+// the ones that the fold expects.
+func compareRows[T any](ctx context.Context, v *verifier, t table[T], where string, want []*T, args ...any) error {
+	expected := make(map[string]*T, len(want))
+	for _, r := range want {
+		expected[t.key(t.cells(r))] = r
+	}
+	sql := "SELECT " + t.columnList() + " FROM " + v.snap.store.generation + "." + t.name + " WHERE " + where
+	seq := t.index("seq")
+	err := v.snap.each(ctx, t.name, sql, args, func(raw [][]byte) {
+		v.report.Rows++
+		cells := encodedCells(raw)
+		key := t.key(cells)
+		r, ok := expected[key]
+		if !ok {
+			v.differ(tooMany(t, cells, seq))
+			return
+		}
+		delete(expected, key)
+		compareRow(v, t, r, cells, cellSeqs(cells[seq]), nil, v.differ)
 	})
+	if err != nil {
+		return err
+	}
+	for _, r := range expected {
+		compareRow(v, t, r, nil, cellSeqs(t.cells(r)[seq]), nil, v.differ)
+	}
+	return nil
+}
+
+// tooMany is the difference of a row that should not be there. seqs is where
+// its entries stand.
+func tooMany[T any](t table[T], cells [][]byte, seqs int) Difference {
+	return Difference{Table: t.name, Key: t.describe(cells), Want: "no row", Got: "a row", Entries: lastOf(cellSeqs(cells[seqs]))}
+}
+
+// cellSeqs returns the sequences in an encoded value: one, or an array.
+func cellSeqs(cell []byte) []uint64 {
+	switch v := cell[4:]; {
+	case len(v) == 8:
+		return []uint64{binary.BigEndian.Uint64(v)}
+	default:
+		return decodeSeqs(v)
+	}
+}
+
+// lastOf returns a copy of the last sequences: the fold's own may be changed
+// later.
+func lastOf(seqs []uint64) []uint64 { return slices.Clone(seqs[max(0, len(seqs)-entriesShown):]) }
+
+// differ counts a difference and keeps it if it is among the first, in the order
+// in which they are reported.
+func (v *verifier) differ(d Difference) {
+	v.report.Found++
+	v.report.Differences = append(v.report.Differences, d)
+	if most := v.o.MaxDifferences; len(v.report.Differences) >= 2*most+100 {
+		v.report.settle(most)
+	}
+}
+
+// settle puts the first differences in order: by table, row and column, so that
+// the same ledger gives the same report.
+func (r *VerifyReport) settle(most int) {
+	slices.SortStableFunc(r.Differences, func(a, b Difference) int {
+		return cmp.Or(cmp.Compare(tableOrder[a.Table], tableOrder[b.Table]), cmp.Compare(a.Key, b.Key))
+	})
+	r.Differences = r.Differences[:min(len(r.Differences), most)]
+}
+
+var tableOrder = map[string]int{
+	"jobs": 0, "attempts": 1, "rejections": 2, "kinds": 3, "providers": 4, "provider_verifications": 5, "checkpoints": 6,
+}
+
+// showBoth renders the two values of a difference for people.
+func showBoth(typ colType, want, got []byte) (string, string) {
+	w, g := showCell(typ, want), showCell(typ, got)
+	if w == g { // they differ beyond what is shown
+		w = fmt.Sprintf("%s (%d bytes)", w, len(want))
+		g = fmt.Sprintf("%s (%d bytes, other ones from byte %d on)", g, len(got), firstByteApart(want, got))
+	}
+	return w, g
 }
 
 func firstByteApart(a, b []byte) int {
@@ -166,15 +237,16 @@ func firstByteApart(a, b []byte) int {
 	return n
 }
 
-func (v *verifier) differ(d Difference) {
-	v.report.Found++
-	if len(v.report.Differences) < v.o.MaxDifferences {
-		v.report.Differences = append(v.report.Differences, d)
-	}
-}
+// key returns what identifies an encoded row: the columns of its key.
+func (t table[T]) key(cells [][]byte) string { return string(bytes.Join(cells[:t.keys()], nil)) }
 
-// key returns what identifies a row: its first columns, encoded.
-func (t table[T]) key(r *T, keys int) string { return string(joinCells(t.cells(r)[:keys])) }
+// keys is how many columns, the first ones, are the key.
+func (t table[T]) keys() int {
+	if t.name == jobsTable.name {
+		return 1
+	}
+	return 2
+}
 
 // cells encodes all columns of a row.
 func (t table[T]) cells(r *T) [][]byte {
@@ -185,34 +257,15 @@ func (t table[T]) cells(r *T) [][]byte {
 	return cells
 }
 
-func joinCells(cells [][]byte) []byte { return bytes.Join(cells, nil) }
-
-func (t table[T]) describe(cells [][]byte, keys int) string {
+func (t table[T]) describe(cells [][]byte) string {
 	s := ""
-	for i, c := range t.cols[:keys] {
+	for i, c := range t.cols[:t.keys()] {
 		if i > 0 {
 			s += " "
 		}
 		s += c.name + "=" + showCell(c.typ, cells[i])
 	}
 	return s
-}
-
-// binaryCells returns the values of a row in the form that columns encode.
-func binaryCells(rows pgx.Rows) ([][]byte, error) {
-	fields := rows.FieldDescriptions()
-	cells := make([][]byte, len(fields))
-	for i, raw := range rows.RawValues() {
-		switch {
-		case raw == nil:
-			cells[i] = putNull(nil)
-		case fields[i].Format != pgx.BinaryFormatCode:
-			return nil, fmt.Errorf("column %s came in text format, which is not compared", fields[i].Name)
-		default:
-			cells[i] = putBytes(nil, raw)
-		}
-	}
-	return cells, nil
 }
 
 // cellJSON returns the text of an encoded jsonb value, nil for NULL.

@@ -130,15 +130,9 @@ func (s *Store) Load(ctx context.Context, state *ledger.State, ids []uuid.UUID) 
 	ctx, cancel := context.WithTimeout(ctx, commitTimeout)
 	defer cancel()
 	var jobs []*ledger.Job
-	err := pgx.BeginTxFunc(ctx, s.pool, s.tx, func(tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, s.sql.loadJobs, ids)
-		if err != nil {
-			return err
-		}
-		if jobs, err = pgx.CollectRows(rows, scanJob); err != nil || len(jobs) == 0 {
-			return err
-		}
-		return s.loadAttempts(ctx, tx, jobs)
+	err := pgx.BeginTxFunc(ctx, s.pool, s.tx, func(tx pgx.Tx) (err error) {
+		jobs, err = s.loadJobs(ctx, tx, ids)
+		return err
 	})
 	if err != nil {
 		return fmt.Errorf("load %d jobs: %w", len(ids), err)
@@ -152,6 +146,20 @@ func (s *Store) Load(ctx context.Context, state *ledger.State, ids []uuid.UUID) 
 		}
 	}
 	return nil
+}
+
+// loadJobs loads the stored jobs among ids, with their attempts, in a
+// transaction.
+func (s *Store) loadJobs(ctx context.Context, tx pgx.Tx, ids []uuid.UUID) ([]*ledger.Job, error) {
+	rows, err := tx.Query(ctx, s.sql.loadJobs, ids)
+	if err != nil {
+		return nil, err
+	}
+	jobs, err := pgx.CollectRows(rows, scanJob)
+	if err != nil || len(jobs) == 0 {
+		return nil, err
+	}
+	return jobs, s.loadAttempts(ctx, tx, jobs)
 }
 
 func (s *Store) loadAttempts(ctx context.Context, tx pgx.Tx, jobs []*ledger.Job) error {

@@ -89,6 +89,12 @@ type Store struct {
 	bulk bool
 }
 
+// activeSelect reads which generation is live, its epoch and the number of shards.
+const activeSelect = "SELECT a.name, a.epoch, m.shards FROM ledger.active AS a, ledger.ledger_meta AS m" +
+	" WHERE a.id = 1 AND m.id = 1"
+
+var errNoLedger = errors.New("the tables belong to no ledger yet; run jobledger init")
+
 // OpenStore finds the live generation and returns its store, with a token that
 // is new for each call.
 func OpenStore(ctx context.Context, pool *pgxpool.Pool) (*Store, error) {
@@ -97,11 +103,10 @@ func OpenStore(ctx context.Context, pool *pgxpool.Pool) (*Store, error) {
 	s := &Store{pool: pool, token: uuid.New()}
 	err := pool.AcquireFunc(ctx, func(c *pgxpool.Conn) error {
 		s.tx = batchTx(c.Conn())
-		return c.QueryRow(ctx, "SELECT a.name, a.epoch, m.shards FROM ledger.active AS a, ledger.ledger_meta AS m"+
-			" WHERE a.id = 1 AND m.id = 1").Scan(&s.generation, &s.epoch, &s.shards)
+		return c.QueryRow(ctx, activeSelect).Scan(&s.generation, &s.epoch, &s.shards)
 	})
 	if errors.Is(err, pgx.ErrNoRows) {
-		return nil, errors.New("the tables belong to no ledger yet; run jobledger init")
+		return nil, errNoLedger
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read which generation is live: %w", err)

@@ -2,19 +2,19 @@ package projector
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"log/slog"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go/jetstream"
 	"golang.org/x/sync/errgroup"
-
-	"jobledger/ledger"
 )
 
 // VerifyOptions say what to compare. Progress, MaxDifferences and Log are
@@ -26,8 +26,9 @@ type VerifyOptions struct {
 	// MaxDifferences bounds the differences that are reported; 20 if 0. All are
 	// counted.
 	MaxDifferences int
-	// Progress, if set, is called now and then with the last folded sequence.
-	Progress func(seq uint64)
+	// Progress, if set, is called a few times a second with the last sequence
+	// that is folded, and the one where the work ends. Its calls do not overlap.
+	Progress func(folded, end uint64)
 	Log      *slog.Logger
 }
 
@@ -39,13 +40,32 @@ type Difference struct {
 	Column string // "" if the whole row is missing or should not be there
 	Want   string // what the fold says
 	Got    string // what the table holds
+	// Entries are the sequences of the entries that made the row what it should
+	// be, the last ones if there are many; of a row that should not be there,
+	// those that it names itself.
+	Entries []uint64
 }
 
+// entriesShown bounds the entries of a Difference.
+const entriesShown = 20
+
 func (d Difference) String() string {
-	if d.Column == "" {
-		return fmt.Sprintf("%s %s: expected %s, found %s", d.Table, d.Key, d.Want, d.Got)
+	var b strings.Builder
+	b.WriteString(d.Table)
+	if d.Key != "" {
+		b.WriteString(" " + d.Key)
 	}
-	return fmt.Sprintf("%s %s, column %s: expected %s, found %s", d.Table, d.Key, d.Column, d.Want, d.Got)
+	if d.Column != "" {
+		b.WriteString(", column " + d.Column)
+	}
+	fmt.Fprintf(&b, ": expected %s, found %s", d.Want, d.Got)
+	for i, seq := range d.Entries {
+		b.WriteString([]string{" (entries ", ", "}[min(i, 1)] + strconv.FormatUint(seq, 10))
+	}
+	if len(d.Entries) > 0 {
+		b.WriteString(")")
+	}
+	return b.String()
 }
 
 // A VerifyReport is what Verify found.
@@ -56,177 +76,260 @@ type VerifyReport struct {
 	Found       int    // differences in all
 	Differences []Difference
 	Checkpoints []uint64
+	// Stopped is set if so many jobs differ that Verify did not go on to the
+	// end: Found is then what it had found by then.
+	Stopped bool
+	Took    time.Duration
+}
+
+// verifyLimits bound what Verify holds in memory.
+type verifyLimits struct {
+	jobs       int // that a verification holds for their next entry
+	batch      int // jobs that are compared by one query
+	step       int // entries that are folded between two looks at the jobs in memory
+	suspects   int // jobs that differ; with more it stops
+	rejections int // that are compared by one query
+	window     uint64
+	candidates int // rows that may be too many, and are looked at one by one
+}
+
+var defaultVerifyLimits = verifyLimits{
+	jobs: 8192, batch: 500, step: chunkEntries, suspects: 20_000, rejections: 500, window: 100_000, candidates: 20_000,
 }
 
 // Verify folds each shard's part of the stream up to the shard's checkpoint and
 // compares every cell of every row of the live generation with it, in one
-// snapshot of the database. It changes nothing. It holds the folded jobs in
-// memory, without inputs and results. A stream that does not fit the stored
-// hash chain is a *StreamError.
+// snapshot of the database. It changes nothing. A stream that does not fit the
+// stored hash chain is a *StreamError.
+//
+// What it holds in memory does not grow with the history: a job leaves memory
+// once the tables are known to hold it as it will be at the checkpoint, and is
+// loaded back if an entry comes for it after all. What grows is with the jobs
+// that are between their first and their last entry at one moment.
 func Verify(ctx context.Context, o VerifyOptions) (*VerifyReport, error) {
+	began := time.Now()
+	var report *VerifyReport
+	snapshot := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
+	err := pgx.BeginTxFunc(ctx, o.Pool, snapshot, func(tx pgx.Tx) error {
+		v, err := newVerifier(ctx, o, tx)
+		if err != nil {
+			return err
+		}
+		report = v.report
+		return v.run(ctx)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("verify: %w", err)
+	}
+	report.Took = time.Since(began)
+	return report, nil
+}
+
+// A verifier folds and compares. The reader, a fold for each shard, and the
+// comparison run concurrently; the comparison alone reports.
+type verifier struct {
+	o      VerifyOptions
+	limits verifyLimits
+	report *VerifyReport
+	points []Checkpoint
+	snap   *snapshot
+	// source reads the stream into a channel for each shard until ctx ends.
+	source func(ctx context.Context, shards []chan chunk) error
+	shards []*foldedShard
+
+	keys       *keySums
+	rejections rejectionWindows
+	scratch    []byte // of the comparison
+	// work is what the folds ask of the comparison, in order.
+	work     chan func(context.Context) error
+	suspects atomic.Int64
+	stop     func() // ends the folding because of too many suspects
+	stopped  chan struct{}
+
+	progress struct {
+		mu   sync.Mutex
+		last time.Time
+		at   []uint64 // by shard
+	}
+}
+
+// workAhead is how much the comparison may be behind.
+const workAhead = 4
+
+// newVerifier reads in the snapshot which generation is live and how far it is,
+// so that a switch of generations at this moment cannot come between.
+func newVerifier(ctx context.Context, o VerifyOptions, tx pgx.Tx) (*verifier, error) {
 	if o.MaxDifferences == 0 {
 		o.MaxDifferences = 20
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	store, err := OpenStore(ctx, o.Pool)
+	snap, points, err := openSnapshot(ctx, tx)
 	if err != nil {
 		return nil, err
 	}
-	v := &verifier{o: o, report: &VerifyReport{Generation: store.generation}}
-	snapshot := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
-	err = pgx.BeginTxFunc(ctx, o.Pool, snapshot, func(tx pgx.Tx) error {
-		// The snapshot stays idle while the stream is folded.
-		if _, err := tx.Exec(ctx, "SET LOCAL idle_in_transaction_session_timeout = 0"); err != nil {
-			return err
-		}
-		points, err := snapshotPoints(ctx, store, tx)
-		if err != nil {
-			return err
-		}
-		if err := v.fold(ctx, points); err != nil {
-			return err
-		}
-		return v.compare(ctx, tx, store.generation)
-	})
-	if err != nil {
-		return nil, fmt.Errorf("verify: %w", err)
+	v := &verifier{
+		o: o, limits: defaultVerifyLimits, points: points, snap: snap, keys: newKeySums(),
+		report: &VerifyReport{Generation: snap.store.generation},
+		work:   make(chan func(context.Context) error, workAhead), stopped: make(chan struct{}),
 	}
-	return v.report, nil
+	v.stop = sync.OnceFunc(func() { close(v.stopped) })
+	v.source = v.readStream
+	for _, c := range points {
+		v.report.Checkpoints = append(v.report.Checkpoints, c.Pos.Seq)
+		v.report.Entries = max(v.report.Entries, c.Pos.Seq)
+	}
+	v.progress.at = make([]uint64, len(points))
+	return v, nil
 }
 
-type verifier struct {
-	o      VerifyOptions
-	report *VerifyReport
-	shards []*foldedShard
+// run folds and compares everything.
+func (v *verifier) run(ctx context.Context) error {
+	for i, c := range v.points {
+		v.shards = append(v.shards, newFoldedShard(v, i, c))
+	}
+	v.rejections.reset(v)
+	if err := v.fold(ctx); err != nil {
+		return err
+	}
+	v.report.Stopped = v.isStopped()
+	if !v.report.Stopped {
+		if err := v.finish(ctx); err != nil {
+			return err
+		}
+	}
+	v.report.settle(v.o.MaxDifferences)
+	return nil
 }
 
-// foldedShard is the fold of one shard's part of the stream.
-type foldedShard struct {
-	number, shards int
-	to             uint64 // checkpoint
-	storedRules    int
-	state          *ledger.State
-	rejections     map[uint64]*ledger.Rejection
-	jobs           []uuid.UUID
-	// documents are the digests of the canonical inputs and results.
-	documents map[uuid.UUID]*documents
-	defs      ledger.Changes // only the definitions
+func (v *verifier) isStopped() bool {
+	select {
+	case <-v.stopped:
+		return true
+	default:
+		return false
+	}
 }
 
-type documents struct{ input, result ledger.Digest }
+// fold folds the stream up to the checkpoints and compares jobs and rejections
+// meanwhile.
+func (v *verifier) fold(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	reading, stop := context.WithCancel(ctx)
+	defer stop()
+	channels := make([]chan chunk, len(v.shards))
+	var folds sync.WaitGroup
+	for i, s := range v.shards {
+		channels[i] = make(chan chunk, chunkAhead)
+		folds.Add(1)
+		g.Go(func() error { defer folds.Done(); return s.run(ctx, channels[i]) })
+	}
+	g.Go(func() error { return sourceError(reading, v.source(reading, channels)) })
+	g.Go(func() error { folds.Wait(); stop(); close(v.work); return nil })
+	g.Go(func() error {
+		for do := range v.work {
+			if err := do(ctx); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return g.Wait()
+}
 
-// fold reads the stream up to the checkpoints and folds it, shard by shard.
-func (v *verifier) fold(ctx context.Context, points []Checkpoint) error {
+// sourceError tells an error of the reader from its end.
+func sourceError(reading context.Context, err error) error {
+	var wrong *StreamError
+	if reading.Err() != nil && !errors.As(err, &wrong) {
+		return nil
+	}
+	return err
+}
+
+// ask hands work to the comparison.
+func (v *verifier) ask(ctx context.Context, do func(context.Context) error) error {
+	select {
+	case v.work <- do:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// readStream is the source: the stream itself, checked against the chain at
+// every checkpoint. A shard that has enough is handed nothing more.
+func (v *verifier) readStream(ctx context.Context, shards []chan chunk) error {
 	r := &reader{
 		stream: v.o.Stream, prefix: v.o.Prefix + ".", inbox: "-", log: v.o.Log,
-		shards: make([]chan chunk, len(points)), after: make([]uint64, len(points)), until: make([]uint64, len(points)), marks: make([]Position, len(points)),
+		shards: shards, after: make([]uint64, len(shards)), until: v.report.Checkpoints,
 	}
-	for i, c := range points {
+	for _, c := range v.points {
 		if err := checkPosition(ctx, v.o.Stream, c.Pos); err != nil {
 			return err
 		}
-		r.shards[i], r.marks[i], r.until[i] = make(chan chunk, chunkAhead), c.Pos, c.Pos.Seq
-		v.shards = append(v.shards, &foldedShard{
-			number: i, shards: len(points), to: c.Pos.Seq, storedRules: c.Rules, state: ledger.NewState(0),
-			rejections: map[uint64]*ledger.Rejection{}, documents: map[uuid.UUID]*documents{},
-		})
-		v.report.Checkpoints = append(v.report.Checkpoints, c.Pos.Seq)
-		v.report.Entries = max(v.report.Entries, c.Pos.Seq)
+		r.marks = append(r.marks, c.Pos)
 	}
 	if v.report.Entries == 0 {
 		return nil
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	var folding, reading errgroup.Group
-	reading.Go(func() error { defer cancel(); return r.run(ctx) })
-	for i, s := range v.shards {
-		folding.Go(func() error { return s.run(ctx, r.shards[i], v.o.Progress) })
-	}
-	foldErr := folding.Wait()
-	cancel()
-	readErr := reading.Wait()
-	var wrong *StreamError
-	if errors.As(readErr, &wrong) {
-		return readErr
-	}
-	return foldErr
+	return r.run(ctx)
 }
 
-// run folds what arrives until the checkpoint is reached. The reader hands a
-// shard that has enough nothing more.
-func (s *foldedShard) run(ctx context.Context, in <-chan chunk, progress func(uint64)) error {
-	for last := uint64(0); last < s.to; {
-		select {
-		case c := <-in:
-			if err := s.fold(c.items); err != nil {
-				return err
-			}
-			last = c.pos.Seq
-			if progress != nil {
-				progress(min(last, s.to))
-			}
-		case <-ctx.Done():
-			return ctx.Err()
+// progressed notes how far a shard is.
+func (v *verifier) progressed(shard int, seq uint64) {
+	p := &v.progress
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.at[shard] = seq
+	if v.o.Progress == nil || time.Since(p.last) < progressPeriod {
+		return
+	}
+	p.last = time.Now()
+	least := v.report.Entries
+	for i, at := range p.at {
+		if at < v.points[i].Pos.Seq {
+			least = min(least, at)
 		}
 	}
-	return nil
+	v.o.Progress(least, v.report.Entries)
 }
 
-func (s *foldedShard) fold(items []item) error {
-	for _, it := range items {
-		if it.entry.Seq > s.to {
-			break
-		}
-		if id := it.entry.Job; id != (uuid.UUID{}) && !s.state.Knows(id) {
-			s.state.LoadAbsent(id)
-		}
-		v, err := s.state.Apply(it.entry)
-		if err != nil {
-			return err
-		}
-		home := it.entry.Job != (uuid.UUID{}) || homeShard(it.entry.Seq, s.shards) == s.number
-		if v.Rejection != nil && home {
-			s.rejections[it.entry.Seq] = v.Rejection
+// finish compares what is compared as a whole, after the last entry.
+func (v *verifier) finish(ctx context.Context) error {
+	if v.o.Progress != nil {
+		v.o.Progress(v.report.Entries, v.report.Entries)
+	}
+	if err := v.finishRejections(ctx); err != nil {
+		return err
+	}
+	for _, s := range v.shards {
+		if s.storedRules != s.state.Rules() {
+			v.differ(Difference{Table: "checkpoints", Key: "shard=" + strconv.Itoa(s.number), Column: "rules",
+				Want: strconv.Itoa(s.state.Rules()), Got: strconv.Itoa(s.storedRules)})
 		}
 	}
-	return s.keep(s.state.Drain())
+	if err := v.compareDefinitions(ctx); err != nil {
+		return err
+	}
+	return v.compareKeys(ctx)
 }
 
-// keep notes what the state does not hold.
-func (s *foldedShard) keep(c ledger.Changes) error {
-	for i := range c.Jobs {
-		j := &c.Jobs[i]
-		if j.IsNew() {
-			s.jobs = append(s.jobs, j.ID)
-			s.documents[j.ID] = &documents{}
-		}
-		d := s.documents[j.ID]
-		for _, doc := range []struct {
-			raw []byte
-			to  *ledger.Digest
-		}{{j.Input, &d.input}, {j.Result, &d.result}} {
-			if doc.raw == nil {
-				continue
-			}
-			canonical, err := ledger.Canonical(nil, doc.raw)
-			if err != nil {
-				return fmt.Errorf("a document of job %s: %w", j.ID, err)
-			}
-			*doc.to = sha256.Sum256(canonical)
+// compareDefinitions compares the tables that all shards write: they hold what
+// the shard that is furthest has seen.
+func (v *verifier) compareDefinitions(ctx context.Context) error {
+	furthest := v.shards[0]
+	for _, s := range v.shards {
+		if s.to > furthest.to {
+			furthest = s
 		}
 	}
-	s.defs.Kinds = append(s.defs.Kinds, c.Kinds...)
-	s.defs.Providers = append(s.defs.Providers, c.Providers...)
-	s.defs.Verifications = append(s.defs.Verifications, c.Verifications...)
-	return nil
-}
-
-// snapshotPoints reads the checkpoints in the snapshot.
-func snapshotPoints(ctx context.Context, store *Store, tx pgx.Tx) ([]Checkpoint, error) {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
-	return store.checkpointsIn(ctx, tx, "")
+	defs := furthest.defs
+	if err := compareRows(ctx, v, kindsTable, "true", pointers(defs.Kinds)); err != nil {
+		return err
+	}
+	if err := compareRows(ctx, v, providersTable, "true", pointers(defs.Providers)); err != nil {
+		return err
+	}
+	return compareRows(ctx, v, verificationsTable, "true", pointers(defs.Verifications))
 }

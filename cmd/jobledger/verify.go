@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -27,11 +26,12 @@ func (c *cli) verifyCommand() *cobra.Command {
 }
 
 type differenceView struct {
-	Table  string `json:"table"`
-	Key    string `json:"key"`
-	Column string `json:"column"`
-	Want   string `json:"want"`
-	Got    string `json:"got"`
+	Table   string   `json:"table"`
+	Key     string   `json:"key"`
+	Column  string   `json:"column"`
+	Want    string   `json:"want"`
+	Got     string   `json:"got"`
+	Entries []uint64 `json:"entries"` // sequences
 }
 
 func (c *cli) verify(ctx context.Context, most int) error {
@@ -47,10 +47,12 @@ func (c *cli) verify(ctx context.Context, most int) error {
 	if err != nil {
 		return err
 	}
+	m := newMeter(c.stderr, "entries", -1)
 	report, err := projector.Verify(ctx, projector.VerifyOptions{
 		Pool: d.pool, Stream: s, Prefix: d.meta.Prefix, MaxDifferences: most, Log: c.log,
-		Progress: c.progress(),
+		Progress: func(folded, end uint64) { m.at(int64(folded), int64(end)) },
 	})
+	m.close()
 	var other *projector.StreamError
 	if errors.As(err, &other) {
 		return &exitError{code: exitDifferences, err: err}
@@ -67,33 +69,20 @@ func (c *cli) verify(ctx context.Context, most int) error {
 	return nil
 }
 
-// progressInterval is how often a long command says how far it is.
-const progressInterval = 2 * time.Second
-
-// progress returns a function that logs the sequence now and then. Any number of
-// shards may call it.
-func (c *cli) progress() func(seq uint64) {
-	var mu sync.Mutex
-	last := time.Now()
-	return func(seq uint64) {
-		mu.Lock()
-		defer mu.Unlock()
-		if time.Since(last) >= progressInterval {
-			last = time.Now()
-			c.log.Info("folded", "seq", seq)
-		}
-	}
-}
-
 func (c *cli) printReport(r *projector.VerifyReport) error {
+	rate := float64(r.Entries) / max(r.Took.Seconds(), 1e-3)
 	if c.output == "json" {
 		list := make([]differenceView, len(r.Differences))
 		for i, d := range r.Differences {
 			list[i] = differenceView(d)
+			if d.Entries == nil {
+				list[i].Entries = []uint64{}
+			}
 		}
 		return c.printJSON(map[string]any{
 			"generation": r.Generation, "entries": r.Entries, "rows": r.Rows, "found": r.Found,
-			"differences": list, "checkpoints": r.Checkpoints,
+			"differences": list, "checkpoints": r.Checkpoints, "stopped": r.Stopped,
+			"seconds": r.Took.Seconds(), "entries_per_second": rate,
 		})
 	}
 	for _, d := range r.Differences {
@@ -101,6 +90,16 @@ func (c *cli) printReport(r *projector.VerifyReport) error {
 			return err
 		}
 	}
-	_, err := fmt.Fprintf(c.stdout, "%s: %d entries folded, %d rows compared, %d differences\n", r.Generation, r.Entries, r.Rows, r.Found)
+	if more := r.Found - len(r.Differences); more > 0 {
+		if _, err := fmt.Fprintf(c.stdout, "and %d more\n", more); err != nil {
+			return err
+		}
+	}
+	if r.Stopped {
+		_, err := fmt.Fprintf(c.stdout, "%s: stopped before the end, since so much differs: %d differences so far\n", r.Generation, r.Found)
+		return err
+	}
+	_, err := fmt.Fprintf(c.stdout, "%s: %d entries folded in %s (%.0f/s), %d rows compared, %d differences\n",
+		r.Generation, r.Entries, r.Took.Round(time.Millisecond), rate, r.Rows, r.Found)
 	return err
 }
