@@ -17,6 +17,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"jobledger/internal/testenv/rawhttp"
 	"jobledger/ledger"
 )
 
@@ -31,8 +32,8 @@ func okText(body string) string {
 
 func TestHTTPRequestIsAsTheContractSays(t *testing.T) {
 	t.Parallel()
-	s := serveRaw(t, always("HTTP/1.1 201 Created\r\nX-Request-Id: r-1\r\nContent-Length: 4\r\n\r\nnull"))
-	h := newHTTP(t, HTTPOptions{URL: s.url, Headers: map[string]string{"authorization": "Bearer x"}})
+	s := rawhttp.Serve(t, rawhttp.Always("HTTP/1.1 201 Created\r\nX-Request-Id: r-1\r\nContent-Length: 4\r\n\r\nnull"))
+	h := newHTTP(t, HTTPOptions{URL: s.URL, Headers: map[string]string{"authorization": "Bearer x"}})
 	c := testCall()
 	c.IdempotencyKey += "/2"
 	c.Traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -41,13 +42,14 @@ func TestHTTPRequestIsAsTheContractSays(t *testing.T) {
 	require.Equal(t, "null", string(result.Body))
 	require.Equal(t, "r-1", result.ProviderRef)
 
-	require.Equal(t, `{"job_id":"932e6392-de75-5f3a-ac8f-94870d967406","attempt":2,"kind":"echo","input":{"a":1}}`, string(s.lastBody))
-	require.Equal(t, http.MethodPost, s.last.Method)
+	last, body := s.Last()
+	require.Equal(t, `{"job_id":"932e6392-de75-5f3a-ac8f-94870d967406","attempt":2,"kind":"echo","input":{"a":1}}`, string(body))
+	require.Equal(t, http.MethodPost, last.Method)
 	for name, expected := range map[string]string{
 		"Idempotency-Key": "932e6392-de75-5f3a-ac8f-94870d967406/2", "Ledger-Job-Id": c.JobID.String(), "Ledger-Attempt": "2",
 		"Traceparent": c.Traceparent, "Content-Type": "application/json", "Authorization": "Bearer x",
 	} {
-		require.Equal(t, expected, s.last.Header.Get(name), name)
+		require.Equal(t, expected, last.Header.Get(name), name)
 	}
 }
 
@@ -108,11 +110,11 @@ func testAnswer(t *testing.T, name, text string, expected ending) {
 	t.Helper()
 	t.Run(name, func(t *testing.T) {
 		t.Parallel()
-		s := serveRaw(t, always(text))
-		h := newHTTP(t, HTTPOptions{URL: s.url, KnownFailures: []int{599}})
+		s := rawhttp.Serve(t, rawhttp.Always(text))
+		h := newHTTP(t, HTTPOptions{URL: s.URL, KnownFailures: []int{599}})
 		_, err := h.Call(callContext(t, ample), testCall())
 		requireEnding(t, expected, err)
-		require.EqualValues(t, 1, s.requests.Load(), "requests on the wire")
+		require.EqualValues(t, 1, s.Requests.Load(), "requests on the wire")
 	})
 }
 
@@ -157,7 +159,7 @@ func TestHTTPBodiesThatAreNotWhole(t *testing.T) {
 	testAnswer(t, "another encoding", "HTTP/1.1 200 OK\r\nContent-Encoding: br\r\nContent-Length: 2\r\n\r\n{}", executed("invalid_result"))
 
 	for name, text := range map[string]string{"gzip": gzipHead + zipped.String(), "no length": "HTTP/1.1 200 OK\r\n\r\n" + whole} {
-		h := newHTTP(t, HTTPOptions{URL: serveRaw(t, always(text)).url})
+		h := newHTTP(t, HTTPOptions{URL: rawhttp.Serve(t, rawhttp.Always(text)).URL})
 		result, err := h.Call(callContext(t, ample), testCall())
 		require.NoError(t, err, name)
 		require.Equal(t, whole, string(result.Body), name)
@@ -167,7 +169,7 @@ func TestHTTPBodiesThatAreNotWhole(t *testing.T) {
 func TestHTTPResultSizes(t *testing.T) {
 	t.Parallel()
 	quoted := func(size int) string { return `"` + strings.Repeat("x", size-2) + `"` }
-	h := newHTTP(t, HTTPOptions{URL: serveRaw(t, always(okText(quoted(ledger.MaxResultBytes)))).url})
+	h := newHTTP(t, HTTPOptions{URL: rawhttp.Serve(t, rawhttp.Always(okText(quoted(ledger.MaxResultBytes)))).URL})
 	result, err := h.Call(callContext(t, ample), testCall())
 	require.NoError(t, err)
 	require.Len(t, result.Body, ledger.MaxResultBytes)
@@ -178,7 +180,7 @@ func TestHTTPResultSizes(t *testing.T) {
 func TestHTTPHundredMegabytesAreNotRead(t *testing.T) {
 	t.Parallel()
 	var written atomic.Int64
-	s := serveRaw(t, func(_ int64, conn net.Conn) bool {
+	s := rawhttp.Serve(t, func(_ int64, conn net.Conn) bool {
 		fmt.Fprintf(conn, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n", 100<<20)
 		block := bytes.Repeat([]byte(" "), 64<<10)
 		for written.Load() < 100<<20 {
@@ -190,7 +192,7 @@ func TestHTTPHundredMegabytesAreNotRead(t *testing.T) {
 		}
 		return false
 	})
-	_, err := newHTTP(t, HTTPOptions{URL: s.url}).Call(callContext(t, ample), testCall())
+	_, err := newHTTP(t, HTTPOptions{URL: s.URL}).Call(callContext(t, ample), testCall())
 	requireEnding(t, unknown("result_too_large"), err)
 	require.Less(t, written.Load(), int64(50<<20))
 }
@@ -204,7 +206,7 @@ func TestHTTPReferencesOfAcceptedWork(t *testing.T) {
 		"lost":    "HTTP/1.1 200 OK\r\nRequest-Id: lost\r\nContent-Length: 20\r\n\r\n{}",
 		"timeout": "HTTP/1.1 504 Gateway Timeout\r\nX-Request-Id: timeout\r\nContent-Length: 0\r\n\r\n",
 	} {
-		result, err := newHTTP(t, HTTPOptions{URL: serveRaw(t, always(text)).url}).Call(callContext(t, ample), testCall())
+		result, err := newHTTP(t, HTTPOptions{URL: rawhttp.Serve(t, rawhttp.Always(text)).URL}).Call(callContext(t, ample), testCall())
 		outcome, _ := Classify(err)
 		require.Equal(t, ledger.OutcomeUnknown, outcome)
 		require.Equal(t, expected, result.ProviderRef)
@@ -215,32 +217,32 @@ func TestHTTPReferencesOfAcceptedWork(t *testing.T) {
 // answer. Go's transport would send it again, because of the Idempotency-Key.
 func TestHTTPSendsOnceOnADyingConnection(t *testing.T) {
 	t.Parallel()
-	s := serveRaw(t, func(n int64, conn net.Conn) bool {
+	s := rawhttp.Serve(t, func(n int64, conn net.Conn) bool {
 		if n != 2 {
 			_, _ = io.WriteString(conn, okText("{}"))
 			return true
 		}
 		return false
 	})
-	h := newHTTP(t, HTTPOptions{URL: s.url})
+	h := newHTTP(t, HTTPOptions{URL: s.URL})
 	_, err := h.Call(callContext(t, ample), testCall())
 	require.NoError(t, err)
 	_, err = h.Call(callContext(t, ample), testCall())
 	requireEnding(t, unknown("connection_lost"), err)
-	require.EqualValues(t, 2, s.requests.Load(), "requests on the wire")
-	require.EqualValues(t, 1, s.connections.Load(), "the second request was to use the first one's connection")
+	require.EqualValues(t, 2, s.Requests.Load(), "requests on the wire")
+	require.EqualValues(t, 1, s.Connections.Load(), "the second request was to use the first one's connection")
 }
 
 func TestHTTPFollowsNoRedirect(t *testing.T) {
 	t.Parallel()
-	other := serveRaw(t, always(okText("{}")))
+	other := rawhttp.Serve(t, rawhttp.Always(okText("{}")))
 	for _, status := range []int{301, 302, 303, 307, 308} {
-		s := serveRaw(t, always(emptyAnswer(status, "Location: "+other.url)))
-		_, err := newHTTP(t, HTTPOptions{URL: s.url}).Call(callContext(t, ample), testCall())
+		s := rawhttp.Serve(t, rawhttp.Always(emptyAnswer(status, "Location: "+other.URL)))
+		_, err := newHTTP(t, HTTPOptions{URL: s.URL}).Call(callContext(t, ample), testCall())
 		requireEnding(t, unknown("http_"+strconv.Itoa(status)), err)
-		require.ErrorContains(t, err, other.url)
+		require.ErrorContains(t, err, other.URL)
 	}
-	require.Zero(t, other.requests.Load())
+	require.Zero(t, other.Requests.Load())
 }
 
 func TestHTTPDeadlines(t *testing.T) {
@@ -252,16 +254,16 @@ func TestHTTPDeadlines(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := serveRaw(t, func(_ int64, conn net.Conn) bool {
+			s := rawhttp.Serve(t, func(_ int64, conn net.Conn) bool {
 				answer(conn)
 				io.Copy(io.Discard, conn) // until the client leaves
 				return false
 			})
 			start := time.Now()
-			_, err := newHTTP(t, HTTPOptions{URL: s.url}).Call(callContext(t, 200*time.Millisecond), testCall())
+			_, err := newHTTP(t, HTTPOptions{URL: s.URL}).Call(callContext(t, 200*time.Millisecond), testCall())
 			requireEnding(t, unknown("timeout"), err)
 			require.Less(t, time.Since(start), 10*second)
-			require.EqualValues(t, 1, s.requests.Load())
+			require.EqualValues(t, 1, s.Requests.Load())
 		})
 	}
 }
@@ -288,7 +290,7 @@ func TestHTTPKnowsWhatWasNotSent(t *testing.T) {
 	secure.Config.ErrorLog = log.New(io.Discard, "", 0) // it will complain
 	secure.StartTLS()
 	t.Cleanup(secure.Close)
-	plain := serveRaw(t, always(okText("{}")))
+	plain := rawhttp.Serve(t, rawhttp.Always(okText("{}")))
 	ended := callContext(t, time.Nanosecond)
 	<-ended.Done()
 
@@ -298,7 +300,7 @@ func TestHTTPKnowsWhatWasNotSent(t *testing.T) {
 		"connection refused":    {"http://" + closed.Addr().String(), "not_connected"},
 		"no such name":          {"http://nothing.invalid/", "name_not_found"},
 		"unknown authority":     {secure.URL, "tls"},
-		"TLS on a plain server": {strings.Replace(plain.url, "http:", "https:", 1), "tls"},
+		"TLS on a plain server": {strings.Replace(plain.URL, "http:", "https:", 1), "tls"},
 	} {
 		_, err := newHTTP(t, HTTPOptions{URL: c.url}).Call(callContext(t, ample), testCall())
 		if name == "TLS on a plain server" { // how the server fails is its own business
@@ -308,9 +310,9 @@ func TestHTTPKnowsWhatWasNotSent(t *testing.T) {
 		}
 		requireEnding(t, unsent(c.class), err)
 	}
-	_, err = newHTTP(t, HTTPOptions{URL: plain.url}).Call(ended, testCall())
+	_, err = newHTTP(t, HTTPOptions{URL: plain.URL}).Call(ended, testCall())
 	requireEnding(t, unsent("timeout"), err)
-	require.Zero(t, plain.requests.Load())
+	require.Zero(t, plain.Requests.Load())
 }
 
 func TestHTTPSpeaksNoHTTP2(t *testing.T) {
