@@ -76,11 +76,14 @@ type ProviderState struct {
 	ProviderRow
 	DefinedAt time.Time
 	DefinedBy string
-	Proofs    []ProviderProof // one for each kind, by its name
+	// Proofs has one for each kind for which the provider was verified, or to
+	// which it belongs and which fails over; by the kinds' names.
+	Proofs []ProviderProof
 }
 
 // A ProviderProof is the verification of a provider that counts for a kind, or
 // would count if KindContract, which the kind has now, were that of the proof.
+// One without a sequence says that there was none.
 type ProviderProof struct {
 	VerificationRow
 	KindContract string
@@ -90,6 +93,8 @@ type ProviderProof struct {
 // a time, "" if it does.
 func (p *ProviderProof) Lapsed(provider *ProviderRow, at time.Time) string {
 	switch {
+	case p.Seq == 0:
+		return "none"
 	case p.Contract != p.KindContract:
 		return "contract changed"
 	case p.ProviderDigest != provider.Digest.String():
@@ -100,6 +105,12 @@ func (p *ProviderProof) Lapsed(provider *ProviderRow, at time.Time) string {
 		return "expired"
 	}
 	return ""
+}
+
+// A Candidate is a provider to which a job could fail over if it were proved.
+type Candidate struct {
+	Provider string
+	Lapsed   string // why it is not proved, as of a ProviderProof, or "not defined"; "": it is
 }
 
 // A Rejection is an entry that was not accepted: a row of the rejections table.

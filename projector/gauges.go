@@ -28,6 +28,8 @@ type Gauges struct {
 	// Waiting has the waiting jobs by reason, of which the 20,000 oldest are
 	// counted.
 	Waiting map[ledger.StateReason]int64
+	// Proofs has what is proved of providers for kinds, as ProviderStates has it.
+	Proofs []ProofGauge
 	// Checkpoints are the sequences up to which the shards are in the tables.
 	Checkpoints []uint64
 }
@@ -39,8 +41,14 @@ type UnknownGroup struct {
 	Since          time.Time // when the oldest became unknown
 }
 
-// Gauges reads figures for metrics, in one short transaction of at most some
-// seconds. What it reads is bounded, however much is unknown or waits, and comes
+// A ProofGauge is what is proved of a provider for a kind.
+type ProofGauge struct {
+	Provider, Kind string
+	Lapsed         string    // why it is no proof, as of a ledger.ProviderProof; "": it is one
+	ExpiresAt      time.Time // zero: there is none
+}
+
+// Gauges reads figures for metrics, within some seconds. What it reads is bounded, however much is unknown or waits, and comes
 // from the indexes of attempts in flight and of jobs that need attention.
 func (q *Queries) Gauges(ctx context.Context) (Gauges, error) {
 	ctx, cancel := context.WithTimeout(ctx, gaugeTimeout)
@@ -53,10 +61,27 @@ func (q *Queries) Gauges(ctx context.Context) (Gauges, error) {
 		}
 		return g.read(ctx, tx)
 	})
+	if err == nil {
+		err = g.readProofs(ctx, q)
+	}
 	if err != nil {
 		return Gauges{}, fmt.Errorf("read figures of the tables: %w", err)
 	}
 	return g, nil
+}
+
+func (g *Gauges) readProofs(ctx context.Context, q *Queries) error {
+	states, err := q.ProviderStates(ctx)
+	now := time.Now()
+	for _, s := range states {
+		for i := range s.Proofs {
+			p := &s.Proofs[i]
+			if len(g.Proofs) < gaugeGroups {
+				g.Proofs = append(g.Proofs, ProofGauge{Provider: s.Name, Kind: p.Kind, Lapsed: p.Lapsed(&s.ProviderRow, now), ExpiresAt: p.ExpiresAt})
+			}
+		}
+	}
+	return err
 }
 
 const (

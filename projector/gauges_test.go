@@ -54,6 +54,7 @@ func TestGauges(t *testing.T) {
 	require.Equal(t, []UnknownGroup{{Provider: "primary", Kind: "echo", Attempts: 2}}, g.Unknown)
 	require.Equal(t, map[ledger.StateReason]int64{ledger.Scheduled: 3}, g.Waiting)
 	require.Equal(t, []uint64{last, last}, g.Checkpoints)
+	require.Empty(t, g.Proofs, "no provider is defined")
 
 	sum := map[Folded]int{}
 	for len(reports) > 0 {

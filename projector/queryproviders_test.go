@@ -83,6 +83,68 @@ func TestProviderStates(t *testing.T) {
 	require.Equal(t, "provider changed", proofs[0].Lapsed(&second.ProviderRow, time.Now()))
 	require.Equal(t, "strict", proofs[1].Kind)
 	require.Equal(t, "contract changed", proofs[1].Lapsed(&third.ProviderRow, time.Now()))
+
+	// A kind that fails over wants proofs of its providers, also where there are
+	// none.
+	w.append(echoKind(func(k *ledger.Kind) { k.Name, k.Providers = "pay", []string{"a", "b", "c"} }))
+	w.append(echoKind(func(k *ledger.Kind) {
+		k.Name, k.Providers, k.Failover = "once", []string{"a", "b"}, ledger.FailoverNever
+	}))
+	found = states(w.append(echoKind(func(k *ledger.Kind) { k.Name, k.Providers = "alone", []string{"b"} })))
+	require.Len(t, found["a"].Proofs, 1)
+	var kinds []string
+	for _, p := range found["b"].Proofs {
+		kinds = append(kinds, p.Kind)
+	}
+	require.Equal(t, []string{"echo", "pay", "strict"}, kinds)
+	require.Equal(t, "none", found["b"].Proofs[1].Lapsed(&third.ProviderRow, time.Now()))
+	g, err := q.Gauges(w.ctx())
+	require.NoError(t, err)
+	require.Len(t, g.Proofs, 4)
+	require.Equal(t, ProofGauge{Provider: "a", Kind: "pay", Lapsed: "none"}, g.Proofs[0])
+	require.Empty(t, g.Proofs[1].Lapsed)
+}
+
+// TestCandidates: what holds is the kind as it was when the job was accepted.
+func TestCandidates(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 1)
+	stop := w.project()
+	defer stop()
+	q := NewQueries(w.pool)
+	define := func(name string) {
+		w.append(&ledger.ProviderDefinition{Name: name, Type: "http", Definition: []byte(`{}`)})
+	}
+	for _, name := range []string{"primary", "second", "third"} {
+		define(name)
+	}
+	digest, err := ledger.ProviderDigest("http", []byte(`{}`))
+	require.NoError(t, err)
+	kind := func(contract string, providers ...string) {
+		w.append(echoKind(func(k *ledger.Kind) { k.Contract, k.Providers = contract, providers }))
+	}
+	prove := func(provider, contract string) {
+		w.append(&ledger.Verification{Provider: provider, Kind: "echo", Contract: contract, ProviderDigest: digest.String(), Passed: true, ExpiresAt: time.Now().Add(time.Hour)})
+	}
+	candidates := func(key string) []ledger.Candidate {
+		w.caughtUp(w.last())
+		list, err := q.Candidates(w.ctx(), w.job("acme", key), time.Now())
+		require.NoError(t, err)
+		return list
+	}
+	kind("c1", "primary", "second", "third", "missing")
+	w.append(request("old"))
+	named := request("named")
+	named.Provider = "second"
+	w.append(named)
+	require.Equal(t, []ledger.Candidate{{Provider: "second", Lapsed: "none"}, {Provider: "third", Lapsed: "none"}, {Provider: "missing", Lapsed: "not defined"}}, candidates("old"))
+	require.Equal(t, "primary", candidates("named")[0].Provider, "what a request names needs no proof")
+	prove("second", "c1")
+	kind("c2", "primary", "second")
+	w.append(request("new"))
+	prove("third", "c2")
+	require.Equal(t, []ledger.Candidate{{Provider: "second"}, {Provider: "third", Lapsed: "contract changed"}, {Provider: "missing", Lapsed: "not defined"}}, candidates("old"))
+	require.Equal(t, []ledger.Candidate{{Provider: "second", Lapsed: "contract changed"}}, candidates("new"))
 }
 
 // TestAttemptFilters finds attempts by the kind of their job and by when they

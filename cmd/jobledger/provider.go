@@ -20,7 +20,7 @@ func (c *cli) providerCommand() *cobra.Command {
 			"for their kind, if the kind fails over. An operator can still start an attempt on it by force.")
 	resume := c.brakeCommand("resume", "Let attempts start on a provider again",
 		"Let attempts start on a provider again. Jobs that have waited for it start.")
-	return group("provider", "List providers, pause and resume them", list, pause, resume)
+	return group("provider", "List providers, pause and resume them, prove that they keep contracts", list, pause, resume, c.providerVerifyCommand())
 }
 
 // What the tables of the output show of a provider.
@@ -37,9 +37,9 @@ type providerView struct {
 }
 
 type verificationView struct {
-	Kind      string    `json:"kind"`
-	Lapsed    *string   `json:"lapsed"`
-	ExpiresAt time.Time `json:"expires_at"`
+	Kind      string     `json:"kind"`
+	Lapsed    *string    `json:"lapsed"`
+	ExpiresAt *time.Time `json:"expires_at"`
 }
 
 func (c *cli) providerList(ctx context.Context, _ []string) error {

@@ -18,6 +18,7 @@ type jobView struct {
 	Kind        string          `json:"kind"`
 	State       ledger.JobState `json:"state"`
 	StateReason *string         `json:"state_reason"`
+	StateDetail *string         `json:"state_detail"`
 	Provider    *string         `json:"provider"`
 	Input       json.RawMessage `json:"input"`
 	Result      json.RawMessage `json:"result"`
@@ -69,7 +70,7 @@ func (j *jobView) stateCell() string {
 func (c *cli) printJob(j *jobView) error {
 	fields := [][2]string{
 		{"job", j.ID}, {"owner", j.Owner}, {"key", j.Key}, {"kind", j.Kind}, {"provider", textCell(j.Provider)},
-		{"state", j.stateCell()}, {"input", string(j.Input)}, {"result", string(j.Result)}, {"failure", j.Failure.cell()},
+		{"state", j.stateCell()}, {"because", textCell(j.StateDetail)}, {"input", string(j.Input)}, {"result", string(j.Result)}, {"failure", j.Failure.cell()},
 		{"run at", timeCell(j.RunAt)}, {"created", timeCell(j.CreatedAt)}, {"completed", timeCell(j.CompletedAt)},
 	}
 	for _, f := range fields {

@@ -67,6 +67,8 @@ var (
 	streamReadableDesc = desc("stream_readable", "Whether the figures of the stream could be read: 1 or 0. If not, they are left out.")
 	unknownDesc        = desc("unknown_attempts", "Attempts of which nobody knows how they ended, of the 10,000 that were requested first; those of settled jobs are left out if their kind has no effects.", "provider", "kind")
 	unknownOldestDesc  = desc("unknown_oldest_seconds", "How long the oldest unknown attempt has been unknown.", "provider", "kind")
+	proofDesc          = desc("provider_proof", "What is proved of a provider for a kind: 1 for valid (jobs may fail over to it) or for why it is not: none, failed, expired, contract_changed, provider_changed.", "provider", "kind", "state")
+	proofExpiresDesc   = desc("provider_proof_expires_seconds", "How long the proof of a provider for a kind lets jobs fail over to it; 0 if there is none that counts.", "provider", "kind")
 	waitingJobsDesc    = desc("jobs_waiting", "Jobs that wait, by reason, of the 20,000 oldest waiting ones.", "reason")
 	lagEntriesDesc     = desc("projector_lag_entries", "Entries by which the tables are behind the stream.", "shard")
 	lagSecondsDesc     = desc("projector_lag_seconds", "How long the first entry has been waiting that is not in the tables; 0 if they are up to date.", "shard")
@@ -80,7 +82,7 @@ var (
 
 // Describe implements prometheus.Collector.
 func (f *ledgerFigures) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{tablesReadableDesc, streamReadableDesc, unknownDesc, unknownOldestDesc, waitingJobsDesc,
+	for _, d := range []*prometheus.Desc{tablesReadableDesc, streamReadableDesc, unknownDesc, unknownOldestDesc, waitingJobsDesc, proofDesc, proofExpiresDesc,
 		lagEntriesDesc, lagSecondsDesc, streamBytesDesc, streamLimitDesc, streamMessagesDesc, startsWaitingDesc, startsTakenDesc, pullsDesc} {
 		out <- d
 	}
@@ -186,8 +188,36 @@ func (f *ledgerFigures) collectTables(out chan<- prometheus.Metric) {
 		out <- gaugeNow(unknownDesc, float64(s.attempts), n.provider, n.kind)
 		out <- gaugeNow(unknownOldestDesc, s.oldest.Seconds(), n.provider, n.kind)
 	}
+	f.collectProofs(out)
 	for reason, jobs := range f.tables.Waiting {
 		out <- gaugeNow(waitingJobsDesc, float64(jobs), string(reason))
+	}
+}
+
+// collectProofs tells for how long proofs count. Of names beyond the bound, which
+// become one, the proof that ends first is told.
+func (f *ledgerFigures) collectProofs(out chan<- prometheus.Metric) {
+	type name struct{ provider, kind string }
+	type proof struct {
+		state string
+		left  float64
+	}
+	proofs := map[name]proof{}
+	for _, p := range f.tables.Proofs {
+		n, now := name{f.providers.bound(p.Provider), f.kinds.bound(p.Kind)}, proof{"valid", p.ExpiresAt.Sub(f.now()).Seconds()}
+		switch {
+		case p.Lapsed != "":
+			now = proof{strings.ReplaceAll(p.Lapsed, " ", "_"), 0}
+		case now.left <= 0: // since it was read
+			now = proof{"expired", 0}
+		}
+		if other, twice := proofs[n]; !twice || now.left < other.left {
+			proofs[n] = now
+		}
+	}
+	for n, p := range proofs {
+		out <- gaugeNow(proofDesc, 1, n.provider, n.kind, p.state)
+		out <- gaugeNow(proofExpiresDesc, p.left, n.provider, n.kind)
 	}
 }
 

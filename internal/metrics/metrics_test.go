@@ -116,6 +116,11 @@ func newSource(t *testing.T) Source {
 		return projector.Gauges{
 			Unknown: []projector.UnknownGroup{{Provider: "primary", Kind: "echo", Attempts: 2, Since: time.Now().Add(-time.Hour)}},
 			Waiting: map[ledger.StateReason]int64{ledger.Held: 4}, Checkpoints: []uint64{3, 5},
+			Proofs: []projector.ProofGauge{
+				{Provider: "fallback", Kind: "echo", ExpiresAt: time.Now().Add(time.Hour)},
+				{Provider: "third", Kind: "echo", Lapsed: "contract changed", ExpiresAt: time.Now().Add(time.Hour)},
+				{Provider: "fourth", Kind: "echo", Lapsed: "none"},
+			},
 		}, nil
 	}}
 }
@@ -348,23 +353,29 @@ func TestLedgerFigures(t *testing.T) {
 	now = entry.Time.Add(90 * time.Second)
 	text := scrape(t, m)
 	for series, want := range map[string]string{
-		`jobledger_tables_readable`:                                  "1",
-		`jobledger_stream_readable`:                                  "1",
-		`jobledger_projector_lag_entries{shard="0"}`:                 "2",
-		`jobledger_projector_lag_entries{shard="1"}`:                 "0",
-		`jobledger_projector_lag_seconds{shard="0"}`:                 "90",
-		`jobledger_projector_lag_seconds{shard="1"}`:                 "0",
-		`jobledger_unknown_attempts{kind="echo",provider="primary"}`: "2",
-		`jobledger_jobs_waiting{reason="held"}`:                      "4",
-		`jobledger_stream_messages`:                                  "5",
-		`jobledger_stream_limit_bytes`:                               "1.048576e+06",
-		`jobledger_starts_waiting{provider="primary"}`:               "5",
-		`jobledger_worker_pulls{provider="primary"}`:                 "0",
+		`jobledger_tables_readable`:                                                       "1",
+		`jobledger_stream_readable`:                                                       "1",
+		`jobledger_projector_lag_entries{shard="0"}`:                                      "2",
+		`jobledger_projector_lag_entries{shard="1"}`:                                      "0",
+		`jobledger_projector_lag_seconds{shard="0"}`:                                      "90",
+		`jobledger_projector_lag_seconds{shard="1"}`:                                      "0",
+		`jobledger_unknown_attempts{kind="echo",provider="primary"}`:                      "2",
+		`jobledger_jobs_waiting{reason="held"}`:                                           "4",
+		`jobledger_stream_messages`:                                                       "5",
+		`jobledger_provider_proof{kind="echo",provider="fallback",state="valid"}`:         "1",
+		`jobledger_provider_proof{kind="echo",provider="third",state="contract_changed"}`: "1",
+		`jobledger_provider_proof{kind="echo",provider="fourth",state="none"}`:            "1",
+		`jobledger_provider_proof_expires_seconds{kind="echo",provider="third"}`:          "0",
+		`jobledger_stream_limit_bytes`:                                                    "1.048576e+06",
+		`jobledger_starts_waiting{provider="primary"}`:                                    "5",
+		`jobledger_worker_pulls{provider="primary"}`:                                      "0",
 	} {
 		require.Equal(t, want, sample(t, text, series), series)
 	}
 	oldest := sample(t, text, `jobledger_unknown_oldest_seconds{kind="echo",provider="primary"}`)
 	require.Regexp(t, `^3[67]\d\d`, oldest)
+	left := sample(t, text, `jobledger_provider_proof_expires_seconds{kind="echo",provider="fallback"}`)
+	require.Regexp(t, `^3[0-5]\d\d`, left)
 
 	broken.Store(true)
 	now = now.Add(keepFor - time.Millisecond)

@@ -38,6 +38,9 @@ type Reader interface {
 	Attempts(ctx context.Context, f ledger.AttemptFilter) ([]*ledger.Attempt, error)
 	// ProviderStates returns the providers as they are now, by name.
 	ProviderStates(ctx context.Context) ([]*ledger.ProviderState, error)
+	// Candidates returns the providers to which the job could fail over, in the
+	// order of its kind, with why they are not proved at a time.
+	Candidates(ctx context.Context, j *ledger.Job, at time.Time) ([]ledger.Candidate, error)
 	// States returns the news of the jobs that there are, with one query.
 	States(ctx context.Context, jobs []uuid.UUID) (map[uuid.UUID]ledger.JobNews, error)
 	// Applied returns the sequences up to which the tables know of the jobs'

@@ -219,7 +219,7 @@ func (a *API) callGet(ctx context.Context, c *called) (*result, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &result{status: http.StatusOK, job: id, body: viewJob(j)}, nil
+	return &result{status: http.StatusOK, job: id, body: a.viewWhole(ctx, j)}, nil
 }
 
 func (a *API) callCancel(ctx context.Context, c *called) (*result, error) {

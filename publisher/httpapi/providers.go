@@ -31,17 +31,17 @@ type providerView struct {
 	DefinedAt     time.Time          `json:"defined_at"`
 	DefinedBy     *string            `json:"defined_by"`
 	Definition    json.RawMessage    `json:"definition" doc:"for operators; null for others"`
-	Verifications []verificationView `json:"verifications" doc:"the latest for each kind"`
+	Verifications []verificationView `json:"verifications" doc:"the latest for each kind, also for those of the provider's kinds that fail over and have none"`
 }
 
 type verificationView struct {
-	Kind      string    `json:"kind"`
-	Contract  *string   `json:"contract" doc:"digest of the contract that it is about"`
-	Passed    bool      `json:"passed"`
-	Valid     bool      `json:"valid" doc:"jobs of the kind may fail over to the provider"`
-	Lapsed    *string   `json:"lapsed" doc:"why it is not valid: contract changed, provider changed, failed, expired"`
-	At        time.Time `json:"at"`
-	ExpiresAt time.Time `json:"expires_at"`
+	Kind      string     `json:"kind"`
+	Contract  *string    `json:"contract" doc:"digest of the contract that it is about"`
+	Passed    bool       `json:"passed"`
+	Valid     bool       `json:"valid" doc:"jobs of the kind may fail over to the provider"`
+	Lapsed    *string    `json:"lapsed" doc:"why it is not valid: none, contract changed, provider changed, failed, expired"`
+	At        *time.Time `json:"at" doc:"null: there was none"`
+	ExpiresAt *time.Time `json:"expires_at" doc:"null: there was none"`
 }
 
 type providersPage struct {
@@ -67,7 +67,7 @@ func viewProvider(s *ledger.ProviderState, who Principal, now time.Time) provide
 		lapsed := p.Lapsed(&s.ProviderRow, now)
 		v.Verifications[i] = verificationView{
 			Kind: p.Kind, Contract: optional(p.Contract), Passed: p.Passed, Valid: lapsed == "", Lapsed: optional(lapsed),
-			At: p.At.UTC(), ExpiresAt: p.ExpiresAt.UTC(),
+			At: optionalTime(p.At), ExpiresAt: optionalTime(p.ExpiresAt),
 		}
 	}
 	return v

@@ -40,6 +40,33 @@ func (w *world) ProviderStates(context.Context) ([]*ledger.ProviderState, error)
 	return list, w.readFault
 }
 
+// Candidates is what the test says.
+func (w *world) Candidates(context.Context, *ledger.Job, time.Time) ([]ledger.Candidate, error) {
+	return w.candidates, w.readFault
+}
+
+// TestWhyAJobWaits: a job that waits for a proof says of each provider why it does
+// not take over.
+func TestWhyAJobWaits(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a := w.submit("order-17", simple).do().is(http.StatusCreated)
+	id := a.body["id"].(string)
+	detail := func() any {
+		return w.get("/v1/jobs/" + id).do().is(http.StatusOK).body["state_detail"]
+	}
+	w.candidates = []ledger.Candidate{{Provider: "spare", Lapsed: "none"}, {Provider: "third", Lapsed: "contract changed"}}
+	require.Nil(t, detail(), "it does not wait")
+	c := w.claimed(id)
+	w.append((&ledger.Completion{
+		Job: c.Job, Attempt: 1, JobVersion: c.JobVersion, Provider: c.Provider, Claim: c.Claim, Outcome: ledger.OutcomeFailed,
+		Failure: ledger.Failure{Class: "http_401", Message: "no", Reach: ledger.ReachProvider},
+	}).Message())
+	require.Equal(t, "spare: it was never verified; third: the contract has changed since its proof", detail())
+	w.candidates = nil
+	require.Equal(t, "the kind has no other provider", detail())
+}
+
 func (w *world) brake(name, what, body string) *call {
 	return w.request("POST", "/v1/providers/"+name+"/"+what, body).as("o-root")
 }

@@ -42,7 +42,7 @@ func (a *API) getJob(w http.ResponseWriter, r *http.Request, who Principal) erro
 		}
 	}
 	w.Header().Set(JobHeader, id.String())
-	a.sendJSON(w, http.StatusOK, viewJob(j))
+	a.sendJSON(w, http.StatusOK, a.viewWhole(r.Context(), j))
 	return nil
 }
 

@@ -53,7 +53,7 @@ func TestAnswersHaveExactlyTheContractsMembers(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	a := w.submit("order-17", simple).do().is(http.StatusCreated)
-	require.ElementsMatch(t, strings.Fields("id owner key kind state state_reason version provider input result failure fingerprint completed_by run_at created_at updated_at completed_at attempts"), keys(a.body))
+	require.ElementsMatch(t, strings.Fields("id owner key kind state state_reason state_detail version provider input result failure fingerprint completed_by run_at created_at updated_at completed_at attempts"), keys(a.body))
 	attempt := a.body["attempts"].([]any)[0].(map[string]any)
 	require.ElementsMatch(t, strings.Fields("number provider state reason worker started_at finished_at deadline failure provider_ref usage resolved_by resolution_reason"), keys(attempt))
 	require.Nil(t, a.body["result"])

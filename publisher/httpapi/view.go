@@ -1,7 +1,9 @@
 package httpapi
 
 import (
+	"context"
 	"encoding/json"
+	"strings"
 	"time"
 
 	"jobledger/ledger"
@@ -17,6 +19,7 @@ type jobView struct {
 	Kind        string          `json:"kind"`
 	State       string          `json:"state" enum:"waiting,running,unknown,succeeded,failed,cancelled"`
 	StateReason *string         `json:"state_reason" doc:"what a waiting job waits for"`
+	StateDetail *string         `json:"state_detail" doc:"why no provider takes over from the one that is out, where state_reason is failover-unverified; told where one job is asked for"`
 	Version     int64           `json:"version"`
 	Provider    *string         `json:"provider" doc:"the provider that the request names"`
 	Input       json.RawMessage `json:"input"`
@@ -91,6 +94,39 @@ func viewJob(j *ledger.Job) jobView {
 		v.Attempts[i] = viewAttempt(at)
 	}
 	return v
+}
+
+// viewWhole is a job with what its waiting is about. That it cannot be read keeps
+// nobody from the job.
+func (a *API) viewWhole(ctx context.Context, j *ledger.Job) jobView {
+	v := viewJob(j)
+	if j.StateReason != ledger.FailoverUnverified {
+		return v
+	}
+	list, err := a.opts.Reader.Candidates(ctx, j, time.Now())
+	if err != nil {
+		a.log.Warn("why a job waits could not be read", "job", j.ID, "error", err)
+		return v
+	}
+	v.StateDetail = optional(whyUnproved(list))
+	return v
+}
+
+// whyUnproved says of each provider that could take over why it does not.
+func whyUnproved(list []ledger.Candidate) string {
+	words := map[string]string{
+		"": "it is proved by now, and the job looks again within a minute", "none": "it was never verified", "failed": "its last verification failed",
+		"expired": "its proof has expired", "contract changed": "the contract has changed since its proof",
+		"provider changed": "its definition has changed since its proof", "not defined": "it is not defined",
+	}
+	lines := make([]string, len(list))
+	for i, c := range list {
+		lines[i] = c.Provider + ": " + words[c.Lapsed]
+	}
+	if len(lines) == 0 {
+		return "the kind has no other provider"
+	}
+	return strings.Join(lines, "; ")
 }
 
 func viewAttempt(at *ledger.Attempt) attemptView {

@@ -51,6 +51,7 @@ type world struct {
 	jobFault error
 	ready    error
 
+	candidates     []ledger.Candidate
 	filterJobs     ledger.JobFilter
 	filterAttempts ledger.AttemptFilter
 }
