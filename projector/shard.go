@@ -73,8 +73,13 @@ type shard struct {
 	held     heldStarts
 }
 
-// openShard makes a shard that goes on from its checkpoint.
+// openShard makes a shard that goes on from its checkpoint. Tables that newer
+// rules were folded into are a *ledger.CorruptionError.
 func openShard(ctx context.Context, store *Store, c Checkpoint, in chan chunk) (*shard, error) {
+	if c.Rules > ledger.MaxRules {
+		return nil, &ledger.CorruptionError{Seq: c.Pos.Seq + 1, Problem: fmt.Sprintf(
+			"version %d of the rules holds there, and this binary knows versions up to %d; run a newer jobledger", c.Rules, ledger.MaxRules)}
+	}
 	s := &shard{
 		number: c.Shard, shards: store.shards, store: store, pos: c.Pos, in: in, state: ledger.NewState(c.Rules),
 		mostEntries: batchEntries, mostBytes: batchBytes,
