@@ -2,6 +2,7 @@ package projector
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -142,13 +143,31 @@ func concerns(e *ledger.Entry, job uuid.UUID) bool {
 	return err == nil && start.Job == job
 }
 
-// A teller folds the entries of one job. Definitions are put into its state as
-// it passes their sequences.
+// rules fetches the entries before the sequence last that set the fold's rules.
+// No table holds their sequences, but the server finds them by their subject.
+func (h *Histories) rules(ctx context.Context, last uint64) (list []*ledger.Entry, err error) {
+	for seq := uint64(1); seq < last; {
+		m, err := h.stream.GetMsg(ctx, seq, jetstream.WithGetMsgSubject(h.prefix+string(ledger.RulesSet)))
+		if errors.Is(err, jetstream.ErrMsgNotFound) {
+			return list, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("look for changes of the rules after entry %d: %w", seq-1, err)
+		}
+		list = append(list, ledger.Decode(m.Sequence, m.Time, string(ledger.RulesSet), m.Data))
+		seq = m.Sequence + 1
+	}
+	return list, nil
+}
+
+// A teller folds the entries of one job. Rules and definitions are put into its
+// state as it passes their sequences.
 type teller struct {
 	job   uuid.UUID
 	state *ledger.State
 	told  ledger.History
 
+	rules         []*ledger.Entry
 	kinds         []*ledger.KindRow
 	providers     []*ledger.ProviderRow
 	verifications []*ledger.VerificationRow
@@ -156,12 +175,15 @@ type teller struct {
 
 // teller reads what was defined up to the sequence last.
 func (h *Histories) teller(ctx context.Context, job uuid.UUID, last uint64) (*teller, error) {
-	t := &teller{job: job, state: ledger.NewState(1)}
+	t := &teller{job: job, state: ledger.NewState(0)}
 	t.state.LoadAbsent(job)
+	var err error
+	if t.rules, err = h.rules(ctx, last); err != nil {
+		return nil, err
+	}
 	upTo := func(cols, table string) string {
 		return "SELECT " + cols + " FROM ledger." + table + " AS t WHERE t.seq < $1 ORDER BY t.seq"
 	}
-	var err error
 	if t.kinds, err = collect(ctx, h.queries, "read kinds", scanKind, upTo(kindsSelect, "kinds"), last); err != nil {
 		return nil, err
 	}
@@ -175,7 +197,9 @@ func (h *Histories) teller(ctx context.Context, job uuid.UUID, last uint64) (*te
 
 // tell folds an entry and notes what came of it.
 func (t *teller) tell(e *ledger.Entry) error {
-	t.define(e.Seq)
+	if err := t.define(e.Seq); err != nil {
+		return err
+	}
 	v, err := t.state.Retell(e)
 	if err != nil {
 		return fmt.Errorf("tell the history of job %s: %w", t.job, err)
@@ -184,8 +208,14 @@ func (t *teller) tell(e *ledger.Entry) error {
 	return nil
 }
 
-// define puts the definitions before the entry at seq into the state.
-func (t *teller) define(seq uint64) {
+// define puts the rules and definitions before the entry at seq into the state.
+func (t *teller) define(seq uint64) error {
+	for len(t.rules) > 0 && t.rules[0].Seq < seq {
+		if _, err := t.state.Apply(t.rules[0]); err != nil {
+			return fmt.Errorf("tell the history of job %s: %w", t.job, err)
+		}
+		t.rules = t.rules[1:]
+	}
 	for len(t.kinds) > 0 && t.kinds[0].Seq < seq {
 		t.state.LoadKind(*t.kinds[0])
 		t.kinds = t.kinds[1:]
@@ -198,4 +228,5 @@ func (t *teller) define(seq uint64) {
 		t.state.LoadVerification(*t.verifications[0])
 		t.verifications = t.verifications[1:]
 	}
+	return nil
 }
