@@ -181,8 +181,15 @@ func (st *step) verify(b *Verification) {
 	st.accept()
 }
 
+// currentRules is the version of the rules that a ledger begins with.
+//
+// A change of what the fold decides, limits included, is a new version. Both
+// stay in the code for ever, and the old one decides all that comes before the
+// rules.set that names the new one.
+const currentRules = 1
+
 // MaxRules is the newest version of the fold's rules that this binary knows.
-const MaxRules = 1
+const MaxRules = currentRules + trialRules
 
 func (st *step) setRules(b *Rules) error {
 	if b.Rules > MaxRules {

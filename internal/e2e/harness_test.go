@@ -57,6 +57,9 @@ type world struct {
 
 	processes []*process
 	stubs     []*stub
+
+	// binary is what the world runs from now on; nil: program.
+	binary func() (string, error)
 }
 
 // newWorld makes a ledger with `jobledger init`. Nothing serves it yet.
@@ -179,7 +182,7 @@ func (o output) is(t testing.TB, code int) output {
 // run runs a command of the program to its end.
 func (w *world) run(args ...string) output {
 	w.t.Helper()
-	path, err := program()
+	path, err := w.executable()
 	require.NoError(w.t, err)
 	ctx, cancel := context.WithTimeout(context.Background(), commandTimeout)
 	defer cancel()
@@ -193,6 +196,14 @@ func (w *world) run(args ...string) output {
 		w.t.Fatalf("run jobledger %v: %v", args, err)
 	}
 	return output{args, stdout.String(), stderr.String(), cmd.ProcessState.ExitCode()}
+}
+
+// executable is the path of what the world runs.
+func (w *world) executable() (string, error) {
+	if w.binary != nil {
+		return w.binary()
+	}
+	return program()
 }
 
 // apply defines the kinds and providers of the configuration. A projector must

@@ -19,15 +19,18 @@ func TestMain(m *testing.M) { testenv.Main(m) }
 const buildTimeout = 5 * time.Minute
 
 // program builds the command once for this test binary and returns its path.
-var program = sync.OnceValues(func() (string, error) {
-	dir, err := testenv.Folder("program")
+var program = sync.OnceValues(func() (string, error) { return build("program") })
+
+// build builds the command into a folder of its own.
+func build(folder string, flags ...string) (string, error) {
+	dir, err := testenv.Folder(folder)
 	if err != nil {
 		return "", err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), buildTimeout)
 	defer cancel()
 	path := filepath.Join(dir, "jobledger")
-	args := []string{"build", "-o", path}
+	args := append([]string{"build", "-o", path}, flags...)
 	if raceDetector {
 		args = append(args, "-race")
 	}
@@ -36,4 +39,4 @@ var program = sync.OnceValues(func() (string, error) {
 		return "", fmt.Errorf("build the program: %w\n%s", err, strings.TrimSpace(string(output)))
 	}
 	return path, nil
-})
+}

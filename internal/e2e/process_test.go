@@ -104,7 +104,7 @@ func (p *process) start() {
 // launch is start without the wait.
 func (p *process) launch() {
 	p.w.t.Helper()
-	path, err := program()
+	path, err := p.w.executable()
 	require.NoError(p.w.t, err)
 	cmd := exec.Command(path, p.args...)
 	cmd.Dir, cmd.Env = p.w.dir, p.env
