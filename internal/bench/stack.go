@@ -31,7 +31,10 @@ type bench struct {
 	pool   *pgxpool.Pool
 	stream jetstream.Stream
 	client *publisher.Client
+	dir    string // of the stack's files
 	url    string // of the NATS server
+	// database is the URL of PostgreSQL's.
+	database string
 	// postgres is the process id of PostgreSQL's server.
 	postgres int
 	ended    atomic.Int64 // attempts that the worker has completed
@@ -66,33 +69,40 @@ func bounded(f func(context.Context) error) func() error {
 
 // start brings the stack up.
 func (b *bench) start(ctx context.Context) error {
-	dir, err := b.folder()
+	ns, err := b.servers(ctx)
 	if err != nil {
 		return err
 	}
+	return b.connect(ctx, ns)
+}
+
+// servers starts the two servers and makes the tables.
+func (b *bench) servers(ctx context.Context) (*natsserver.Server, error) {
+	dir, err := b.folder()
+	if err != nil {
+		return nil, err
+	}
+	b.dir = dir
 	pg, err := pgserver.Start(ctx, pgserver.Options{Dir: filepath.Join(dir, "postgres"), Fsync: true, Log: b.o.Log})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	b.onStop(bounded(pg.Stop))
 	b.postgres = pg.PID()
 	ns, err := natsserver.Start(natsserver.Options{Dir: filepath.Join(dir, "nats"), SyncAlways: b.o.SyncAlways, Log: b.o.Log})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	b.onStop(bounded(ns.Stop))
-	url := pg.URL("postgres")
-	if err := schema.Migrate(ctx, url, b.o.Log); err != nil {
-		return err
+	b.url, b.database = ns.URL(), pg.URL("postgres")
+	if err := schema.Migrate(ctx, b.database, b.o.Log); err != nil {
+		return nil, err
 	}
-	if b.pool, err = projector.NewPool(ctx, url, 0); err != nil {
-		return err
+	if b.pool, err = projector.NewPool(ctx, b.database, 0); err != nil {
+		return nil, err
 	}
 	b.onStop(func() error { b.pool.Close(); return nil })
-	if err := projector.Initialize(ctx, b.pool, projector.Meta{Stream: streamName, Prefix: prefix, Shards: b.o.Shards}); err != nil {
-		return err
-	}
-	return b.connect(ctx, ns)
+	return ns, projector.Initialize(ctx, b.pool, projector.Meta{Stream: streamName, Prefix: prefix, Shards: b.o.Shards})
 }
 
 func (b *bench) folder() (string, error) {
@@ -109,7 +119,6 @@ func (b *bench) folder() (string, error) {
 
 // connect makes the connections and starts projector and worker.
 func (b *bench) connect(ctx context.Context, ns *natsserver.Server) error {
-	b.url = ns.URL()
 	connect := func() (*nats.Conn, error) {
 		nc, err := nats.Connect(b.url)
 		if err == nil {
