@@ -146,14 +146,14 @@ func compareRow[T any](v *verifier, t table[T], want *T, got [][]byte, seqs []ui
 
 // compareRows compares rows of a table, those that a condition selects, with
 // the ones that the fold expects.
-func compareRows[T any](ctx context.Context, v *verifier, t table[T], where string, want []*T, args ...any) error {
+func compareRows[T any](ctx context.Context, v *verifier, t table[T], where string, want []*T, params ...param) error {
 	expected := make(map[string]*T, len(want))
 	for _, r := range want {
 		expected[t.key(t.cells(r))] = r
 	}
 	sql := "SELECT " + t.columnList() + " FROM " + v.snap.store.generation + "." + t.name + " WHERE " + where
 	seq := t.index("seq")
-	err := v.snap.each(ctx, t.name, sql, args, func(raw [][]byte) {
+	err := v.snap.each(ctx, t.name, sql, params, func(raw [][]byte) {
 		v.report.Rows++
 		cells := encodedCells(raw)
 		key := t.key(cells)

@@ -116,7 +116,8 @@ func (s *foldedShard) take(ctx context.Context, items []item) error {
 }
 
 func (s *foldedShard) step(ctx context.Context, items []item) error {
-	if err := s.bring(ctx, items); err != nil {
+	absent, err := s.bring(ctx, items)
+	if err != nil {
 		return err
 	}
 	var rejected []*ledger.Rejection
@@ -134,8 +135,8 @@ func (s *foldedShard) step(ctx context.Context, items []item) error {
 	if err := s.keep(s.state.Drain()); err != nil {
 		return err
 	}
-	for _, it := range items { // what turned out not to be a job
-		if id := it.entry.Job; id != (uuid.UUID{}) && s.state.Job(id) == nil {
+	for _, id := range absent {
+		if s.state.Job(id) == nil { // it has not become a job
 			s.state.Forget(id)
 		}
 	}
@@ -146,15 +147,17 @@ func (s *foldedShard) step(ctx context.Context, items []item) error {
 }
 
 // bring has the jobs of entries in memory: those that were forgotten are loaded
-// back from the snapshot, where they were found to be as they were folded.
-func (s *foldedShard) bring(ctx context.Context, items []item) error {
+// back from the snapshot, where they were found to be as they were folded. It
+// returns those that were not in memory.
+func (s *foldedShard) bring(ctx context.Context, items []item) ([]uuid.UUID, error) {
 	if err := s.settle(ctx, false); err != nil {
-		return err
+		return nil, err
 	}
-	for _, it := range items {
+	for i := 0; i < len(items) && s.out > 0; i++ {
+		it := items[i]
 		for f := s.jobs[it.entry.Job]; f != nil && f.place == atComparison; f = s.jobs[it.entry.Job] {
 			if err := s.settle(ctx, true); err != nil {
-				return err
+				return nil, err
 			}
 		}
 	}
@@ -165,12 +168,13 @@ func (s *foldedShard) bring(ctx context.Context, items []item) error {
 			missing = append(missing, id)
 		}
 	}
-	if missing = s.v.keys.perhapsCreated(missing); len(missing) == 0 {
-		return nil
+	created := s.v.keys.perhapsCreated(missing)
+	if len(created) == 0 {
+		return missing, nil
 	}
-	jobs, err := s.v.snap.load(ctx, missing)
+	jobs, err := s.v.snap.load(ctx, created)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	for _, j := range jobs {
 		if j.RequestedSeq >= items[0].entry.Seq { // it is yet to be created
@@ -181,7 +185,7 @@ func (s *foldedShard) bring(ctx context.Context, items []item) error {
 		s.jobs[j.ID] = f
 		s.enqueue(f)
 	}
-	return nil
+	return missing, nil
 }
 
 // keep notes what the fold has changed.

@@ -93,10 +93,8 @@ func (k *keySums) create(c *ledger.Changes) {
 	for i := range c.Jobs {
 		if j := &c.Jobs[i]; j.IsNew() {
 			h := k.add(rowKey{j.ID, jobRow}, 1)
-			for n := range uint64(filterBits) {
-				word, bit := filterPlace(h, n)
-				k.filter[word] |= bit
-			}
+			word, bits := filterPlace(h)
+			k.filter[word] |= bits
 		}
 	}
 	for i := range c.Attempts {
@@ -106,24 +104,25 @@ func (k *keySums) create(c *ledger.Changes) {
 	}
 }
 
-func filterPlace(h [2]uint64, n uint64) (word, bit uint64) {
-	at := (h[0] + n*(h[1]|1)) % (filterWords * 64)
-	return at / 64, 1 << (at % 64)
+// filterPlace returns the word of the filter where a job belongs, and its bits
+// there.
+func filterPlace(h [2]uint64) (word, bits uint64) {
+	for range filterBits {
+		bits |= 1 << (h[1] % 64)
+		h[1] /= 64
+	}
+	return h[0] % filterWords, bits
 }
 
-// perhapsCreated returns the jobs among ids, in their place, that may have been
-// created; all others were not.
+// perhapsCreated returns the jobs among ids that may have been created; all
+// others were not.
 func (k *keySums) perhapsCreated(ids []uuid.UUID) []uuid.UUID {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	list := ids[:0]
+	var list []uuid.UUID
 	for _, id := range ids {
-		h, all := k.hash(rowKey{id, jobRow}), true
-		for n := range uint64(filterBits) {
-			word, bit := filterPlace(h, n)
-			all = all && k.filter[word]&bit != 0
-		}
-		if all {
+		word, bits := filterPlace(k.hash(rowKey{id, jobRow}))
+		if k.filter[word]&bits == bits {
 			list = append(list, id)
 		}
 	}

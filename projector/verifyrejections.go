@@ -72,7 +72,8 @@ func (v *verifier) compareRejections(ctx context.Context, from, to uint64, want 
 	if from == 0 {
 		after = math.MinInt64
 	}
-	return compareRows(ctx, v, rejectionsTable, "bucket IN ("+allBuckets+") AND seq > $1 AND seq <= $2", want, after, int64(to))
+	return compareRows(ctx, v, rejectionsTable, "bucket IN ("+allBuckets+") AND seq > $1 AND seq <= $2", want,
+		intParam(after), intParam(int64(to)))
 }
 
 var allBuckets = func() string {

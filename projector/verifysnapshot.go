@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"jobledger/ledger"
 )
@@ -72,34 +73,44 @@ func (s *snapshot) byKeys(ctx context.Context, few bool) error {
 	return nil
 }
 
+// A param is an encoded parameter of a query, without its length.
+type param struct {
+	oid   uint32
+	value []byte
+}
+
+func idsParam(ids []uuid.UUID) param {
+	b := appendArrayHeader(make([]byte, 0, 20+20*len(ids)), pgtype.UUIDOID, len(ids), false)
+	for _, id := range ids {
+		b = putUUID(b, id)
+	}
+	return param{pgtype.UUIDArrayOID, b}
+}
+
+func intParam(v int64) param { return param{pgtype.Int8OID, putInt(nil, v)[4:]} }
+
 // each visits the rows of a query, whose values come in binary form and are the
 // visitor's only until it returns.
-func (s *snapshot) each(ctx context.Context, what, sql string, args []any, visit func(raw [][]byte)) error {
+func (s *snapshot) each(ctx context.Context, what, sql string, params []param, visit func(raw [][]byte)) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	stall := time.AfterFunc(stallTimeout, func() { cancel(errStalled) })
 	defer stall.Stop()
-	rows, err := s.tx.Query(ctx, sql, append([]any{pgx.QueryResultFormats{pgx.BinaryFormatCode}}, args...)...)
-	if err != nil {
-		return fmt.Errorf("read %s: %w", what, err)
+	values, oids := make([][]byte, len(params)), make([]uint32, len(params))
+	for i, p := range params {
+		values[i], oids[i] = p.value, p.oid
 	}
-	defer rows.Close()
-	for n := 0; rows.Next(); n++ {
-		if n == 0 {
-			for _, f := range rows.FieldDescriptions() {
-				if f.Format != pgx.BinaryFormatCode {
-					return fmt.Errorf("read %s: column %s came in text format, which is not compared", what, f.Name)
-				}
-			}
-		}
+	binary := []int16{pgx.BinaryFormatCode}
+	rows := s.tx.Conn().PgConn().ExecParams(ctx, sql, values, oids, binary, binary)
+	for n := 0; rows.NextRow(); n++ {
 		if n%1024 == 1023 {
 			stall.Reset(stallTimeout)
 		}
-		visit(rows.RawValues())
+		visit(rows.Values())
 	}
-	if err := rows.Err(); err != nil {
+	if _, err := rows.Close(); err != nil {
 		if cause := context.Cause(ctx); cause != nil {
 			err = errors.Join(err, cause)
 		}
@@ -143,7 +154,7 @@ func (s *snapshot) rows(ctx context.Context, ids []uuid.UUID) (map[uuid.UUID]*st
 	}
 	gen := s.store.generation
 	sql := "SELECT " + jobsTable.columnList() + " FROM " + gen + ".jobs WHERE id = ANY($1)"
-	err := s.each(ctx, "jobs", sql, []any{ids}, func(raw [][]byte) {
+	err := s.each(ctx, "jobs", sql, []param{idsParam(ids)}, func(raw [][]byte) {
 		j := found[uuid.UUID(raw[0])]
 		j.cells = encodedCells(raw)
 		j.last = max(j.last, lastSeq(raw[jobSeqs]))
@@ -152,7 +163,7 @@ func (s *snapshot) rows(ctx context.Context, ids []uuid.UUID) (map[uuid.UUID]*st
 		return nil, err
 	}
 	sql = "SELECT " + attemptsTable.columnList() + " FROM " + gen + ".attempts WHERE job_id = ANY($1)"
-	err = s.each(ctx, "attempts", sql, []any{ids}, func(raw [][]byte) {
+	err = s.each(ctx, "attempts", sql, []param{idsParam(ids)}, func(raw [][]byte) {
 		j := found[uuid.UUID(raw[0])]
 		j.attempts = append(j.attempts, storedAttempt{int64(binary.BigEndian.Uint64(raw[1])), encodedCells(raw)})
 		j.last = max(j.last, lastSeq(raw[attemptSeqs]))
