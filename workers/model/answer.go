@@ -79,12 +79,13 @@ func (r *reply) said() string {
 	return strings.TrimSpace(r.refusal.String() + "\n" + r.text.String())
 }
 
-// usageJSON is what the call cost; nil: not told.
-func (r *reply) usageJSON() []byte {
+// usage is what the call cost, as JSON; nil: not told.
+func (p *Provider) usage(r *reply) []byte {
 	if r.input == nil && r.output == nil && r.model == "" {
 		return nil
 	}
-	name := strings.ReplaceAll(r.model[:min(len(r.model), nameBytes)], "\x00", "")
+	name := strings.ReplaceAll(p.clean(r.model), "\x00", "")
+	name = name[:min(len(name), nameBytes)]
 	usage, err := json.Marshal(struct {
 		Input  *int64 `json:"input_tokens,omitempty"`
 		Output *int64 `json:"output_tokens,omitempty"`
@@ -110,13 +111,13 @@ func (p *Provider) readDocument(answer *http.Response, r *reply) *workers.CallEr
 		return bodyFailure(err)
 	}
 	if !json.Valid(body) {
-		return fail(foreign, "", fmt.Errorf("HTTP %s, and no JSON: %s", answer.Status, excerpt(p.clean(string(body)))))
+		return fail(foreign, "", fmt.Errorf("HTTP %s, and no JSON: %s", answer.Status, p.excerpt(string(body))))
 	}
-	if err := checkEvent(body); err != nil {
+	if err := p.check(body); err != nil {
 		return asFailure(err)
 	}
 	if err := p.api.document(body, r); err != nil {
-		return fail(foreign, "", fmt.Errorf("HTTP %s, and not the API's answer (%w): %s", answer.Status, err, excerpt(p.clean(string(body)))))
+		return fail(foreign, "", fmt.Errorf("HTTP %s, and not the API's answer (%w): %s", answer.Status, err, p.excerpt(string(body))))
 	}
 	return nil
 }
@@ -135,11 +136,11 @@ func bodyFailure(err error) *workers.CallError {
 	return fail(brokenOff, e.Class, e.Err)
 }
 
-// checkEvent says why a document or an event is none to go on with: it tells of an
+// check says why a document or an event is none to go on with: it tells of an
 // error, or it could be read in two ways.
-func checkEvent(data []byte) error {
+func (p *Provider) check(data []byte) error {
 	if said, ok := readAPIError(data); ok {
-		e := fail(providerError, "", fmt.Errorf("the provider reports an error: %s", excerpt(said.String())))
+		e := fail(providerError, "", fmt.Errorf("the provider reports an error: %s", p.excerpt(said.String())))
 		if said.is(creditErrors) {
 			e.Reach = table[noCredit].reach
 		}
@@ -192,13 +193,13 @@ func (p *Provider) take(kind string, data []byte, r *reply) (last bool, err erro
 		return p.api.event(nil, r)
 	}
 	if !json.Valid(data) {
-		return false, fail(foreign, "", fmt.Errorf("an event %s that is no JSON: %s", ledger.Quote(kind), excerpt(p.clean(string(data)))))
+		return false, fail(foreign, "", fmt.Errorf("an event %s that is no JSON: %s", ledger.Quote(p.clean(kind)), p.excerpt(string(data))))
 	}
-	if err := checkEvent(data); err != nil {
+	if err := p.check(data); err != nil {
 		return false, err
 	}
 	if last, err = p.api.event(data, r); err != nil {
-		return false, fail(foreign, "", fmt.Errorf("an event %s that is not the API's: %w", ledger.Quote(kind), err))
+		return false, fail(foreign, "", fmt.Errorf("an event %s that is not the API's: %w", ledger.Quote(p.clean(kind)), err))
 	}
 	if r.text.Len() > ledger.MaxResultBytes {
 		return false, fail(tooLong, "", fmt.Errorf("the text goes on beyond the %d bytes that a result may have", ledger.MaxResultBytes))

@@ -110,7 +110,7 @@ func (x *exchange) statusFailure(answer *http.Response) *workers.CallError {
 		text += " (Location: " + where + ")"
 	}
 	if detail := strings.TrimSpace(string(body)); detail != "" {
-		text += ": " + excerpt(x.p.clean(detail)) // before it is cut, or half a key would stay
+		text += ": " + x.p.excerpt(detail)
 	}
 	s := x.p.statusSign(answer, said, hasError)
 	class := table[s].class
@@ -161,8 +161,10 @@ func isDocument(answer *http.Response) bool {
 	return err == nil && (media == "application/json" || strings.HasSuffix(media, "+json") || media == "text/html")
 }
 
-// excerpt shortens a text for a message.
-func excerpt(text string) string {
+// excerpt shortens a text for a message. The key goes first, or half of it would
+// stay where the text is cut.
+func (p *Provider) excerpt(text string) string {
+	text = p.clean(text)
 	if len(text) <= excerptBytes {
 		return text
 	}

@@ -168,7 +168,7 @@ func (p *Provider) conclude(x *exchange, r *reply, failure *workers.CallError) (
 	if failure == nil {
 		failure = p.judge(r)
 	}
-	result := workers.Result{ProviderRef: p.clean(firstOf(x.ref, r.id)), Usage: []byte(p.clean(string(r.usageJSON())))}
+	result := workers.Result{ProviderRef: p.clean(firstOf(x.ref, r.id)), Usage: p.usage(r)}
 	if failure == nil {
 		result.Body = []byte(r.text.String())
 		return result, nil
@@ -184,13 +184,13 @@ func (p *Provider) conclude(x *exchange, r *reply, failure *workers.CallError) (
 func (p *Provider) judge(r *reply) *workers.CallError {
 	switch finish := strings.ToLower(r.finish); {
 	case r.refusal.Len() > 0 || finish == "refusal" || finish == "content_filter":
-		return fail(refusal, "", fmt.Errorf("the model refused (it ended with %s): %s", ledger.Quote(finish), excerpt(r.said())))
+		return fail(refusal, "", fmt.Errorf("the model refused (it ended with %s): %s", ledger.Quote(p.clean(r.finish)), p.excerpt(r.said())))
 	case finish == "length" || finish == "max_tokens" || finish == "model_context_window_exceeded":
 		return fail(cutOff, "", fmt.Errorf("the output was cut off: it ended with %s after %d bytes of text", finish, r.text.Len()))
 	case r.parts == 0:
 		return fail(noOutput, "", errors.New("the answer has no output"))
 	case finish != "stop" && finish != "end_turn":
-		return fail(otherEnd, "", fmt.Errorf("the output ended with %s; expected stop or end_turn", ledger.Quote(finish)))
+		return fail(otherEnd, "", fmt.Errorf("the output ended with %s; expected stop or end_turn", ledger.Quote(p.clean(r.finish))))
 	case strings.TrimSpace(r.text.String()) == "":
 		return fail(noOutput, "", errors.New("the answer has no text"))
 	case p.holdsKey(r.text.String()):
