@@ -139,6 +139,16 @@ type ownMeaning struct {
 	Version string `json:"version,omitempty"`
 }
 
+// modelMeaning has the model's API in the definition's type. Where the key is kept
+// is left out: it says nothing of the answers.
+type modelMeaning struct {
+	BaseURL        string          `json:"base_url"`
+	Model          string          `json:"model"`
+	Stream         bool            `json:"stream,omitempty"`
+	KnownFailures  []int           `json:"known_failures,omitempty"`
+	IdempotencyKey config.KeyScope `json:"idempotency_key"`
+}
+
 func providerMeaning(p config.Provider) ([]byte, error) {
 	switch spec := p.Spec.(type) {
 	case config.HTTP:
@@ -153,6 +163,8 @@ func providerMeaning(p config.Provider) ([]byte, error) {
 		return json.Marshal(execMeaning{spec.Command, spec.Dir, spec.EnvPass})
 	case config.Own:
 		return json.Marshal(ownMeaning{spec.Version})
+	case config.Model:
+		return json.Marshal(modelMeaning{spec.BaseURL, spec.Model, spec.Stream, spec.KnownFailures, spec.IdempotencyKey})
 	}
-	return nil, fmt.Errorf("provider %s has the type %q; expected http, exec or worker", p.Name, p.Type())
+	return nil, fmt.Errorf("provider %s has the type %q; expected http, exec, worker, openai or anthropic", p.Name, p.Type())
 }

@@ -25,6 +25,12 @@ func TestProviderMeaningIsPinned(t *testing.T) {
 		`{"version":"3"}`:     config.Own{Version: "3"},
 		`{"command":["cat"]}`: config.Exec{Command: []string{"cat"}},
 		`{"command":["a","b"],"dir":"/tmp","env_pass":["HOME"]}`: config.Exec{Command: []string{"a", "b"}, Dir: "/tmp", EnvPass: []string{"HOME"}},
+		`{"base_url":"https://h/v1","model":"m","idempotency_key":"job"}`: config.Model{
+			API: config.APIOpenAI, BaseURL: "https://h/v1", Model: "m", APIKeyEnv: "KEY", IdempotencyKey: config.KeyPerJob,
+		},
+		`{"base_url":"https://h","model":"m","stream":true,"known_failures":[529],"idempotency_key":"attempt"}`: config.Model{
+			API: config.APIAnthropic, BaseURL: "https://h", Model: "m", Stream: true, KnownFailures: []int{529}, IdempotencyKey: config.KeyPerAttempt,
+		},
 	} {
 		got, err := providerMeaning(config.Provider{Name: "p", Concurrency: 7, Spec: spec})
 		require.NoError(t, err)

@@ -240,7 +240,7 @@ func (t *trial) questions(ctx context.Context, d *direct, fromJobs int) (list []
 
 // try makes the calls.
 func (c *cli) try(ctx context.Context, t *trial, o *verifyOptions, questions []proof.Question) (*proof.Report, error) {
-	impl, _, err := implementation(t.provider)
+	impl, _, err := implementation(t.provider, map[string]*contract.Contract{o.kind: t.contract})
 	if err != nil {
 		return nil, exitWith(exitUsage, "provider %s: %w", o.provider, err)
 	}

@@ -12,6 +12,7 @@ import (
 	"jobledger/internal/config"
 	"jobledger/internal/metrics"
 	"jobledger/workers"
+	"jobledger/workers/contract"
 )
 
 func (a *app) openWorkers(context.Context) error {
@@ -60,7 +61,7 @@ func runWorkers(ctx context.Context, list []*workers.Worker) error {
 }
 
 func (a *app) newWorker(l *link, p config.Provider, change ...func(*workers.Options)) (*workers.Worker, error) {
-	impl, perAttempt, err := implementation(p)
+	impl, perAttempt, err := implementation(p, a.contracts)
 	if err != nil {
 		return nil, err
 	}
@@ -81,8 +82,8 @@ func (a *app) newWorker(l *link, p config.Provider, change ...func(*workers.Opti
 }
 
 // implementation makes what a configured provider calls, and says whether its
-// idempotency keys are per attempt.
-func implementation(p config.Provider) (impl workers.Provider, perAttempt bool, err error) {
+// idempotency keys are per attempt. The kinds' contracts say what models are asked.
+func implementation(p config.Provider, contracts map[string]*contract.Contract) (impl workers.Provider, perAttempt bool, err error) {
 	switch spec := p.Spec.(type) {
 	case config.HTTP:
 		headers, err := headersFromEnvironment(spec.HeadersEnv)
@@ -94,8 +95,11 @@ func implementation(p config.Provider) (impl workers.Provider, perAttempt bool, 
 	case config.Exec:
 		impl, err = workers.NewExec(workers.ExecOptions{Command: spec.Command, Dir: spec.Dir, EnvPass: spec.EnvPass})
 		return impl, false, err
+	case config.Model:
+		impl, err = modelProvider(spec, contracts)
+		return impl, spec.IdempotencyKey == config.KeyPerAttempt, err
 	}
-	return nil, false, fmt.Errorf("its type is %q; expected http or exec", p.Type())
+	return nil, false, fmt.Errorf("its type is %q; expected http, exec, openai or anthropic", p.Type())
 }
 
 // headersFromEnvironment reads the headers' values from the variables that hold

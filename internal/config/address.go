@@ -54,10 +54,28 @@ func checkHTTPURL(n node, s string) bool {
 		n.reject("another text (not shown)", httpExpected)
 		return false
 	case u.User != nil:
-		n.reject(credentials, "it without; headers_env names variables that hold secrets")
+		n.reject(credentials, "it without; headers_env or api_key_env names variables that hold secrets")
 		return false
 	}
 	return true
+}
+
+// baseURL reads the URL to which an API's paths are added.
+func baseURL(api ModelAPI) reader[string] {
+	return func(n node) (string, bool) {
+		s, ok := httpURL(n)
+		switch {
+		case !ok:
+			return "", false
+		case strings.Contains(s, "?"):
+			n.reject("a URL with a query (not shown)", "it without; the API's paths are added to it")
+			return "", false
+		case api == APIAnthropic && strings.HasSuffix(strings.TrimRight(s, "/"), "/v1"):
+			n.reject("a URL that ends with /v1", "it without; /v1/messages is added to it")
+			return "", false
+		}
+		return s, true
+	}
 }
 
 var placeholder = regexp.MustCompile(`\{[^{}]*\}`)

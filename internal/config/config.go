@@ -144,7 +144,8 @@ type Provider struct {
 	// Concurrency is the number of attempts that one worker runs at once.
 	// Default 16.
 	Concurrency int
-	// Spec is what depends on the type: an [HTTP], an [Exec] or an [Own], by value.
+	// Spec is what depends on the type: an [HTTP], an [Exec], a [Model] or an [Own],
+	// by value.
 	Spec ProviderSpec
 }
 

@@ -49,12 +49,21 @@ func TestLoadFull(t *testing.T) {
 				Command: []string{"sh", "-c", "tr a-z A-Z\ntrue\n", "", ""}, Dir: "testdata/tools", EnvPass: []string{"PATH", "HOME"},
 			}},
 			"own": {Name: "own", Concurrency: 16, Spec: Own{Version: "3"}},
+			"gpt": {Name: "gpt", Concurrency: 3, Spec: Model{
+				API: APIOpenAI, BaseURL: "http://127.0.0.1:8000/v1", Model: "qwen/qwen3:8b", APIKeyEnv: "GPT_KEY", Stream: true,
+				IdempotencyKey: KeyPerAttempt, KnownFailures: []int{500, 529},
+			}},
+			"claude": {Name: "claude", Concurrency: 16, Spec: Model{
+				API: APIAnthropic, BaseURL: "https://api.anthropic.com", Model: "claude-x", IdempotencyKey: KeyPerJob,
+			}},
 		},
 	}
 	require.Equal(t, want, c)
 	require.Equal(t, "http", c.Providers["primary"].Type())
 	require.Equal(t, "exec", c.Providers["tool"].Type())
 	require.Equal(t, "worker", c.Providers["own"].Type())
+	require.Equal(t, "openai", c.Providers["gpt"].Type())
+	require.Equal(t, "anthropic", c.Providers["claude"].Type())
 }
 
 // TestDefaults pins the defaults that the documentation promises.

@@ -343,7 +343,8 @@ func decimal(n node) (float64, bool) {
 
 // Contracts reads the contracts of the configuration's kinds, by the names of the
 // kinds; those without one are left out. Kinds that name the same file share a
-// contract.
+// contract. It is an error if a kind names a model provider and its contract has
+// no prompt.
 func (c *Config) Contracts() (map[string]*contract.Contract, error) {
 	contracts, byPath := map[string]*contract.Contract{}, map[string]*contract.Contract{}
 	var errs []error
@@ -361,5 +362,8 @@ func (c *Config) Contracts() (map[string]*contract.Contract, error) {
 		}
 		contracts[name] = byPath[path]
 	}
-	return contracts, errors.Join(errs...)
+	if err := errors.Join(errs...); err != nil {
+		return contracts, err
+	}
+	return contracts, c.checkPrompts(contracts)
 }

@@ -88,3 +88,31 @@ func FuzzContract(f *testing.F) {
 		require.NotEmpty(t, fault.Found)
 	})
 }
+
+// A model cannot be asked without a prompt.
+func TestModelsNeedPrompts(t *testing.T) {
+	t.Parallel()
+	c := Default()
+	c.Providers["gpt"] = Provider{Name: "gpt", Spec: Model{API: APIOpenAI}}
+	c.Providers["tool"] = Provider{Name: "tool", Spec: Exec{}}
+	kind := func(name, contract string, providers ...string) {
+		k := defaultKind(name)
+		k.Providers, k.Contract = providers, contract
+		c.Kinds[name] = k
+	}
+	kind("asks", "testdata/contracts/full.yaml", "tool", "gpt")
+	kind("hashes", "", "tool")
+	_, err := c.Contracts()
+	require.NoError(t, err)
+
+	kind("wrong", "", "tool", "gpt")
+	_, err = c.Contracts()
+	require.EqualError(t, err, "kind wrong has no contract, and its provider gpt is of type openai; "+
+		"expected a contract with prompt: {system: …, user: …}, which says what the model is asked")
+
+	path := filepath.Join(t.TempDir(), "bare.yaml")
+	require.NoError(t, os.WriteFile(path, []byte("limits: {result_bytes: 10}\n"), 0o600))
+	kind("wrong", path, "gpt")
+	_, err = c.Contracts()
+	require.ErrorContains(t, err, "kind wrong has the contract "+path+" without prompt")
+}

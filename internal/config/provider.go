@@ -9,9 +9,11 @@ import (
 // providerTypes is the one list of types. A new type is a file with its struct
 // and its reading function, and a line here.
 var providerTypes = map[string]func(*object) ProviderSpec{
-	"http":   readHTTP,
-	"exec":   readExec,
-	"worker": readOwn,
+	"http":      readHTTP,
+	"exec":      readExec,
+	"worker":    readOwn,
+	"openai":    readModel(APIOpenAI),
+	"anthropic": readModel(APIAnthropic),
 }
 
 // readProvider adds the provider to providers.
