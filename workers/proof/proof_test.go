@@ -235,6 +235,26 @@ func TestPromptProof(t *testing.T) {
 	}
 }
 
+// TestProvidersCountThemselves: what the provider says of a prompt's tokens counts.
+func TestProvidersCountThemselves(t *testing.T) {
+	t.Parallel()
+	c := compiled(t, func(s *contract.Spec) {
+		s.Prompt = &contract.Prompt{User: "Double {{.n}}", MaxInputTokens: 10}
+		s.Cases[0].Instructions = true
+	})
+	r, err := Run(t.Context(), options(t, c, func(_ context.Context, c workers.Call) (workers.Result, error) {
+		return workers.Result{Body: fmt.Appendf(nil, `{"twice":%d}`, double(c)), Usage: fmt.Appendf(nil, `{"input_tokens":%d}`, 8+double(c)/2)}, nil
+	}))
+	require.NoError(t, err)
+	require.Equal(t, Passed, r.Verdict)
+	r, err = Run(t.Context(), options(t, c, func(_ context.Context, c workers.Call) (workers.Result, error) {
+		return workers.Result{Body: fmt.Appendf(nil, `{"twice":%d}`, double(c)), Usage: fmt.Appendf(nil, `{"input_tokens":%d}`, 9+double(c)/2)}, nil
+	}))
+	require.NoError(t, err)
+	require.Equal(t, Failed, r.Verdict)
+	require.Equal(t, []string{"prompt: by the provider's count it has 11 tokens; the contract allows 10"}, r.Questions[1].Broken[0].Details)
+}
+
 // TestReportIsBounded: however much breaks, and however much is said.
 func TestReportIsBounded(t *testing.T) {
 	t.Parallel()

@@ -3,6 +3,7 @@ package proof
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -175,7 +176,7 @@ func (o *Options) call(ctx context.Context, q *Question) (e ending) {
 		return e
 	}
 	body := bytes.Trim(result.Body, " \t\r\n")
-	if e.faults = o.judge(q, body); len(e.faults) > 0 {
+	if e.faults = append(o.judge(q, body), o.judgePrompt(result.Usage)...); len(e.faults) > 0 {
 		e.outcome, e.said = ledger.OutcomeFailed, string(body)
 		e.failure = &ledger.Failure{Class: "contract", Executed: true}
 	}
@@ -200,6 +201,18 @@ func (o *Options) judge(q *Question, body []byte) []contract.Fault {
 		return o.Contract.CheckCase(q.Case, body)
 	}
 	return o.Contract.CheckResult(q.Input, body)
+}
+
+// judgePrompt holds the prompt against the contract by the provider's own count.
+func (o *Options) judgePrompt(usage []byte) []contract.Fault {
+	p := o.Contract.Prompt()
+	var told struct {
+		Input int `json:"input_tokens"`
+	}
+	if p == nil || p.MaxInputTokens == 0 || len(usage) == 0 || json.Unmarshal(usage, &told) != nil || told.Input <= p.MaxInputTokens {
+		return nil
+	}
+	return []contract.Fault{{Rule: "prompt", Detail: fmt.Sprintf("by the provider's count it has %d tokens; the contract allows %d", told.Input, p.MaxInputTokens)}}
 }
 
 // pause waits for about so long, or until ctx ends.
