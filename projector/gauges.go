@@ -17,6 +17,8 @@ const (
 	gaugeJobs     = 20_000
 	gaugeGroups   = 500
 	gaugeTimeout  = 2 * time.Second
+	// unknownAttempts bounds the rows when somebody asks once, and can wait.
+	unknownAttempts = 1_000_000
 )
 
 // Gauges are figures of the tables as they are now.
@@ -70,6 +72,17 @@ func (q *Queries) Gauges(ctx context.Context) (Gauges, error) {
 	return g, nil
 }
 
+// Unknown returns what Gauges does, of all unknown attempts, up to a million: for
+// somebody who asks once. The group whose oldest has been unknown longest comes
+// first; of more than 500 groups the others are left out.
+func (q *Queries) Unknown(ctx context.Context) ([]UnknownGroup, error) {
+	return collect(ctx, q, "count the unknown attempts", scanUnknownGroup, unknownSQL, unknownAttempts, gaugeGroups)
+}
+
+func scanUnknownGroup(row pgx.CollectableRow) (g UnknownGroup, err error) {
+	return g, row.Scan(&g.Provider, &g.Kind, &g.Attempts, &g.Since)
+}
+
 func (g *Gauges) readProofs(ctx context.Context, q *Queries) error {
 	states, err := q.ProviderStates(ctx)
 	now := time.Now()
@@ -85,22 +98,19 @@ func (g *Gauges) readProofs(ctx context.Context, q *Queries) error {
 }
 
 const (
-	unknownSQL = "SELECT u.provider, j.kind, count(*), min(u.unknown_since) FROM (SELECT t.job_id, t.provider, t.unknown_since" +
+	unknownSQL = "SELECT u.provider, j.kind, count(*), min(u.unknown_since) AS oldest FROM (SELECT t.job_id, t.provider, t.unknown_since" +
 		" FROM ledger.attempts AS t WHERE t.state = 'unknown' ORDER BY t.requested_at, t.job_id, t.number LIMIT $1) AS u" +
 		" JOIN ledger.jobs AS j ON j.id = u.job_id JOIN ledger.kinds AS k ON k.name = j.kind AND k.seq = j.kind_seq" +
-		" WHERE j.state NOT IN ('succeeded', 'failed', 'cancelled') OR k.definition ->> 'effects' = 'external' GROUP BY u.provider, j.kind ORDER BY u.provider, j.kind LIMIT $2"
+		" WHERE j.state NOT IN ('succeeded', 'failed', 'cancelled') OR k.definition ->> 'effects' = 'external'" +
+		" GROUP BY u.provider, j.kind ORDER BY oldest, u.provider, j.kind LIMIT $2"
 	waitingSQL = "SELECT w.reason, count(*) FROM (SELECT coalesce(t.state_reason, '') AS reason FROM ledger.jobs AS t WHERE t.state = 'waiting'" +
 		" ORDER BY t.created_at, t.id LIMIT $1) AS w GROUP BY w.reason"
 )
 
 func (g *Gauges) read(ctx context.Context, tx pgx.Tx) error {
-	var unknown UnknownGroup
-	rows, _ := tx.Query(ctx, unknownSQL, gaugeAttempts, gaugeGroups) // its error is ForEachRow's too
-	_, err := pgx.ForEachRow(rows, []any{&unknown.Provider, &unknown.Kind, &unknown.Attempts, &unknown.Since}, func() error {
-		g.Unknown = append(g.Unknown, unknown)
-		return nil
-	})
-	if err != nil {
+	rows, _ := tx.Query(ctx, unknownSQL, gaugeAttempts, gaugeGroups) // its error is CollectRows' too
+	var err error
+	if g.Unknown, err = pgx.CollectRows(rows, scanUnknownGroup); err != nil {
 		return err
 	}
 	var reason ledger.StateReason

@@ -96,6 +96,9 @@ func TestGaugesLeaveOutWhatNobodyAsks(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, g.Unknown, 1)
 	require.Equal(t, "echo", g.Unknown[0].Kind)
+	all, err := NewQueries(w.pool).Unknown(w.ctx())
+	require.NoError(t, err)
+	require.Equal(t, g.Unknown, all)
 }
 
 // TestGaugesReadIndexes: what is unknown or waits is found without reading the

@@ -3,11 +3,13 @@ package doctor
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
-	"jobledger/ledger"
+	"jobledger/projector"
 	"jobledger/schema"
 )
 
@@ -137,28 +139,42 @@ func behind(end, first, at uint64, waited time.Duration) (Status, string) {
 	return problem("the tables are %d entries behind the stream's end and did %d in %s; the API answers 503 read-model-behind meanwhile", end-at, at-first, waited)
 }
 
-// unknownAttempts: each blocks its job until somebody finds out the truth.
+// mostUnknownGroups bounds the groups of unknown attempts that are named.
+const mostUnknownGroups = 5
+
+// unknownAttempts: each needs somebody who finds out the truth. They are those
+// that the metrics count.
 func unknownAttempts(ctx context.Context, p *Patient) (Status, string) {
 	if p.Tables == nil {
 		return noTables()
 	}
-	list, err := p.Tables.Attempts(ctx, ledger.AttemptFilter{State: ledger.AttemptUnknown, Limit: ledger.MaxPage})
+	groups, err := p.Tables.Unknown(ctx)
 	if err != nil {
 		return problem("unknown attempts cannot be read: %v", err)
 	}
-	if len(list) == 0 {
+	if len(groups) == 0 {
 		return ok("none")
 	}
-	oldest := slices.MinFunc(list, func(a, b *ledger.Attempt) int { return a.UnknownSince.Compare(b.UnknownSince) })
-	since := time.Since(oldest.UnknownSince)
-	age := since.Round(time.Second)
-	more := ""
-	if len(list) == ledger.MaxPage {
-		more = " or more"
+	slices.SortStableFunc(groups, func(a, b projector.UnknownGroup) int { return a.Since.Compare(b.Since) })
+	list := listUnknown(groups)
+	if time.Since(groups[0].Since) > p.UnknownAge {
+		return problem("%s: find out at the provider what became of each and say so (jobledger attempt list --state unknown, attempt resolve)", list)
 	}
-	if since > p.UnknownAge {
-		return problem("%d%s; the oldest, attempt %d of job %s on provider %s, for %s: find out what became of it and say so (jobledger attempt resolve)",
-			len(list), more, oldest.Number, oldest.Job, oldest.Provider, age)
+	return ok("%s", list)
+}
+
+// listUnknown tells of groups, the one with the oldest attempt first.
+func listUnknown(groups []projector.UnknownGroup) string {
+	var all int64
+	var named []string
+	for i, g := range groups {
+		all += g.Attempts
+		if i < mostUnknownGroups {
+			named = append(named, fmt.Sprintf("%d of kind %s on provider %s, the oldest for %s", g.Attempts, g.Kind, g.Provider, time.Since(g.Since).Round(time.Second)))
+		}
 	}
-	return ok("%d%s, the oldest for %s", len(list), more, age)
+	if n := len(groups) - mostUnknownGroups; n > 0 {
+		named = append(named, fmt.Sprintf("and %d more of kinds and providers", n))
+	}
+	return fmt.Sprintf("%d: %s", all, strings.Join(named, "; "))
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"jobledger/ledger"
+	"jobledger/projector"
 )
 
 // Status is the outcome of a check.
@@ -34,8 +35,9 @@ type Finding struct {
 type Tables interface {
 	// Checkpoints returns up to where the tables know the stream, by shard.
 	Checkpoints(ctx context.Context) ([]uint64, error)
-	// Attempts returns a page of attempts, the oldest request first.
-	Attempts(ctx context.Context, f ledger.AttemptFilter) ([]*ledger.Attempt, error)
+	// Unknown returns the unknown attempts that are somebody's concern, by
+	// provider and kind.
+	Unknown(ctx context.Context) ([]projector.UnknownGroup, error)
 	// Kinds returns the definitions that hold now.
 	Kinds(ctx context.Context) ([]*ledger.KindRow, error)
 	// Providers returns the definitions that hold now.

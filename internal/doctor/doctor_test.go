@@ -36,15 +36,15 @@ func testContext(t testing.TB) context.Context {
 // fakeTables are tables that say what the test wants.
 type fakeTables struct {
 	points    []uint64
-	attempts  []*ledger.Attempt
+	unknown   []projector.UnknownGroup
 	kinds     []*ledger.KindRow
 	providers []*ledger.ProviderRow
 	err       error
 }
 
 func (f *fakeTables) Checkpoints(context.Context) ([]uint64, error) { return f.points, f.err }
-func (f *fakeTables) Attempts(context.Context, ledger.AttemptFilter) ([]*ledger.Attempt, error) {
-	return f.attempts, f.err
+func (f *fakeTables) Unknown(context.Context) ([]projector.UnknownGroup, error) {
+	return f.unknown, f.err
 }
 func (f *fakeTables) Kinds(context.Context) ([]*ledger.KindRow, error) { return f.kinds, f.err }
 func (f *fakeTables) Providers(context.Context) ([]*ledger.ProviderRow, error) {
@@ -216,12 +216,19 @@ func TestProblems(t *testing.T) {
 		},
 		"unknown for long": func(_ *testing.T, c *clinic) {
 			now := time.Now()
-			c.tables.attempts = []*ledger.Attempt{
-				{Number: 1, Provider: "a", UnknownSince: now.Add(-time.Minute)}, {Number: 2, Provider: "b", UnknownSince: now.Add(-time.Hour)},
+			c.tables.unknown = []projector.UnknownGroup{
+				{Provider: "a", Kind: "k", Attempts: 600, Since: now.Add(-time.Minute)}, {Provider: "b", Kind: "k", Attempts: 1, Since: now.Add(-time.Hour)},
 			}
-			c.requireProblem("unknown attempts", "2; the oldest, attempt 2")
+			c.requireProblem("unknown attempts", "601: 1 of kind k on provider b, the oldest for 1h0m")
+			require.Contains(c.t, c.find("unknown attempts").Detail, "; 600 of kind k on provider a, the oldest for 1m")
 			c.p.UnknownAge = 2 * time.Hour
 			require.Equal(c.t, OK, c.find("unknown attempts").Status)
+			for i := range 10 {
+				c.tables.unknown = append(c.tables.unknown, projector.UnknownGroup{Provider: fmt.Sprint("p", i), Kind: "k", Attempts: 1, Since: now})
+			}
+			require.Contains(c.t, c.find("unknown attempts").Detail, "; and 7 more of kinds and providers")
+			c.tables.err = context.DeadlineExceeded
+			c.requireProblem("unknown attempts", "cannot be read")
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -40,6 +40,7 @@ func TestTheLoserOfARaceIsStopped(t *testing.T) {
 	require.Equal(t, 1, w.number(`SELECT count(*) FROM ledger.races WHERE job_id = $1 AND winner_attempt = 2 AND winner_provider = 'spare'
 		AND loser_attempt = 1 AND loser_provider = 'main' AND loser_state = 'unknown' AND loser_seconds >= 0.3 AND late >= interval '0'`, id))
 	require.Zero(t, w.number("SELECT count(*) FROM ledger.unknown_attempts WHERE job_id = $1 AND blocks_job", id))
+	require.Regexp(t, "unknown attempts +ok +none", w.run("doctor", "--unknown-age", "1ns").stdout, "it is nobody's concern")
 
 	quick := c.create("quick", infer(`"answer"`))
 	c.finished(quick, "succeeded")
