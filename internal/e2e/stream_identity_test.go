@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
@@ -20,7 +21,8 @@ import (
 )
 
 // An identityRig is a ledger whose stream a test exchanges or damages, on a NATS
-// server of the test's own. It has no workers: its jobs stay as they are.
+// server of the test's own. Unless a test starts workers its jobs stay as they
+// are.
 type identityRig struct {
 	*world
 	t      *testing.T
@@ -36,9 +38,14 @@ const identityJobs = 10
 
 func newIdentityRig(t *testing.T) *identityRig {
 	t.Helper()
+	return newIdentityRigWith(t, &stub{name: "main", url: "http://127.0.0.1:9/run"})
+}
+
+func newIdentityRigWith(t *testing.T, provider *stub) *identityRig {
+	t.Helper()
 	r := &identityRig{t: t, store: filepath.Join(t.TempDir(), "store"), backup: filepath.Join(t.TempDir(), "backup")}
 	r.server = testenv.StartNATS(t, natsserver.Options{Dir: r.store, SyncAlways: true})
-	r.world = newWorld(t, setup{yaml: oneKind("", &stub{name: "main", url: "http://127.0.0.1:9/run"}), nats: r.server.URL()})
+	r.world = newWorld(t, setup{yaml: oneKind("", provider), nats: r.server.URL()})
 	r.serve = r.world.serve("api,projector")
 	r.apply()
 	r.request("early", identityJobs)
@@ -274,4 +281,55 @@ func TestALostDatabase(t *testing.T) {
 			require.Equal(t, starts, r.streamEnd(), "no start was sent again")
 		})
 	}
+}
+
+// callsOfBefore lists what providers were called for after a backup of the stream
+// was made; it is the query of docs/runbook.md.
+const callsOfBefore = `SELECT o.job_id, o.number, o.provider, o.state AS was, n.state AS is
+        FROM ledger_a.attempts AS o LEFT JOIN ledger_b.attempts AS n ON n.job_id = o.job_id AND n.number = o.number
+        WHERE o.started_at IS NOT NULL AND (n.started_at IS NULL OR n.state <> o.state)`
+
+// TestARestoredStreamRunsNothingTwice goes by the runbook: the jobs ran after the
+// backup was made, which knows only of their requests.
+func TestARestoredStreamRunsNothingTwice(t *testing.T) {
+	t.Parallel()
+	main := newStub(t, "main")
+	r := newIdentityRigWith(t, main)
+	r.attach(main)
+	worker := r.world.serve("worker")
+	r.eventually(2*identityJobs, "SELECT count(*) FROM ledger.jobs WHERE state = 'succeeded'")
+	worker.stop()
+	r.serve.stop()
+	r.restore()
+	require.Equal(t, 4, r.run("rebuild").code)
+	r.run("rebuild", "--accept-stream").is(t, 0)
+	r.serve.start()
+
+	text, err := os.ReadFile("../../docs/runbook.md")
+	require.NoError(t, err)
+	require.Contains(t, string(text), callsOfBefore, "docs/runbook.md")
+	rows, err := r.pool.Query(r.ctx(), callsOfBefore)
+	require.NoError(t, err)
+	var job, provider, was string
+	var number int
+	var is *string
+	lost := 0
+	_, err = pgx.ForEachRow(rows, []any{&job, &number, &provider, &was, &is}, func() error {
+		require.Equal(t, "succeeded", was)
+		if is == nil {
+			lost++
+			return nil
+		}
+		require.Equal(t, "starting", *is)
+		r.run("attempt", "resolve", job, fmt.Sprint(number), "--as", "cancelled", "--reason", "called before the stream was restored").is(t, 0)
+		return nil
+	})
+	require.NoError(t, err)
+	require.Equal(t, identityJobs, lost, "jobs whose requests are lost")
+	r.world.serve("worker")
+	r.world.publish("job.request", body{"owner": "acme", "key": "new", "kind": "pay", "input": body{"act": "answer"}})
+	r.eventually(1, "SELECT count(*) FROM ledger.jobs WHERE state = 'succeeded'")
+	require.Equal(t, identityJobs, r.number("SELECT count(*) FROM ledger.jobs WHERE state = 'waiting' AND state_reason = 'held'"))
+	require.Equal(t, 2*identityJobs+1, main.count(""), "calls")
+	r.verify()
 }

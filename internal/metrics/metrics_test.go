@@ -205,6 +205,7 @@ func TestAlertsNameWhatThereIs(t *testing.T) {
 			require.Contains(t, []string{"page", "warn"}, rule.Labels["severity"], rule.Alert)
 			require.NotEmpty(t, rule.Annotations["summary"], rule.Alert)
 			require.Contains(t, string(docs), "`"+rule.Alert+"`", "docs/operations.md")
+			checkRunbook(t, rule.Alert, rule.Annotations["runbook"])
 			if rule.For != "" {
 				_, err := time.ParseDuration(rule.For)
 				require.NoError(t, err, rule.Alert)
@@ -212,6 +213,21 @@ func TestAlertsNameWhatThereIs(t *testing.T) {
 			checkExpr(t, rule.Alert, rule.Expr, text)
 		}
 	}
+}
+
+// checkRunbook checks that a link leads to a heading of a document.
+func checkRunbook(t *testing.T, alert, link string) {
+	t.Helper()
+	path, anchor, _ := strings.Cut(link, "#")
+	text, err := os.ReadFile("../../" + path)
+	require.NoError(t, err, "%s: the runbook %s", alert, link)
+	for line := range strings.Lines(string(text)) {
+		heading, found := strings.CutPrefix(line, "## ")
+		if found && strings.ReplaceAll(strings.ToLower(strings.TrimSpace(heading)), " ", "-") == anchor {
+			return
+		}
+	}
+	require.Fail(t, "no such heading", "%s: the runbook %s", alert, link)
 }
 
 func checkExpr(t *testing.T, alert, expr, text string) {
