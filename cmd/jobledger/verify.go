@@ -47,6 +47,7 @@ func (c *cli) verify(ctx context.Context, most int) error {
 	if err != nil {
 		return err
 	}
+	boundGarbage() // what lives is little, unless many jobs are open at once
 	m := newMeter(c.stderr, "entries", -1)
 	report, err := projector.Verify(ctx, projector.VerifyOptions{
 		Pool: d.pool, Stream: s, Prefix: d.meta.Prefix, MaxDifferences: most, Log: c.log,
