@@ -23,7 +23,7 @@ type Appender interface {
 const (
 	// startsAhead bounds the starts that are appended at a time.
 	startsAhead = 512
-	// appendTimeout bounds one try at a start; it is tried until it succeeds.
+	// appendTimeout bounds one try at a start.
 	appendTimeout = 30 * time.Second
 )
 
@@ -41,21 +41,29 @@ type effects struct {
 }
 
 // perform carries out the effects of one batch and returns when the starts are
-// durable. traces holds the trace contexts of requests whose input is at hand.
-// It gives up only with ctx.
-func (f *effects) perform(ctx context.Context, answers []answer, list []ledger.Effect, traces map[uint64]string) error {
+// durable, all but the late ones, which it returns; there are none unless
+// mayBeLate. traces holds the trace contexts of requests whose input is at hand.
+func (f *effects) perform(ctx context.Context, answers []answer, list []ledger.Effect, traces map[uint64]string, mayBeLate bool) ([]ledger.Effect, error) {
 	f.answer(answers)
+	var late lateList
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(startsAhead)
 	for i := range list {
 		e := &list[i]
-		if e.Kind == ledger.StartAttempt {
-			g.Go(func() error { return f.start(ctx, e, traces[e.RequestSeq]) })
+		if e.Kind != ledger.StartAttempt {
+			f.publish(f.message(e))
 			continue
 		}
-		f.publish(f.message(e))
+		g.Go(func() error {
+			err := f.start(ctx, e, traces[e.RequestSeq], mayBeLate)
+			if errors.Is(err, errLate) {
+				late.add(*e)
+				return nil
+			}
+			return err
+		})
 	}
-	return g.Wait()
+	return late.list, g.Wait()
 }
 
 // answer publishes decisions. Whoever waits repeats its entry if none comes.
@@ -80,14 +88,18 @@ func (f *effects) publish(subject string, data []byte) {
 }
 
 // start appends an attempt's start, and tries until that succeeds: an accepted
-// attempt that nobody hears of would stay starting for ever.
-func (f *effects) start(ctx context.Context, e *ledger.Effect, trace string) error {
-	wait := 50 * time.Millisecond
+// attempt that nobody hears of would stay starting for ever. It returns errLate
+// after a while if it mayBeLate.
+func (f *effects) start(ctx context.Context, e *ledger.Effect, trace string, mayBeLate bool) error {
+	wait, patience := 50*time.Millisecond, time.Now().Add(startPatience)
 	for {
 		err := f.tryStart(ctx, e, trace)
-		var wrong *StreamError
-		if err == nil || errors.As(err, &wrong) || ctx.Err() != nil {
+		if err == nil || onlyWrong(err) != nil || ctx.Err() != nil {
 			return err
+		}
+		if mayBeLate && time.Now().After(patience) {
+			f.log.Warn("an attempt's start is late; it is tried on", "job", e.Job, "attempt", e.Attempt, "error", err)
+			return errLate
 		}
 		f.log.Warn("an attempt's start was not appended", "job", e.Job, "attempt", e.Attempt, "error", err, "retry_in", wait)
 		if err := pause(ctx, wait); err != nil {

@@ -202,6 +202,7 @@ type Checkpoint struct {
 	EffectsSeq uint64
 	Rules      int
 	Token      uuid.UUID // of the last writer
+	UpdatedAt  time.Time // when it was written last, by the database's clock
 }
 
 // Checkpoints reads the checkpoints of all shards, by shard. With settle set it
@@ -224,7 +225,7 @@ func (s *Store) Checkpoints(ctx context.Context, settle bool) ([]Checkpoint, err
 
 // checkpointsIn reads the checkpoints in a transaction.
 func (s *Store) checkpointsIn(ctx context.Context, tx pgx.Tx, lock string) ([]Checkpoint, error) {
-	rows, err := tx.Query(ctx, "SELECT c.shard, c.seq, c.chain, c.chain_prev, c.effects_seq, c.rules, c.token, c.epoch FROM "+
+	rows, err := tx.Query(ctx, "SELECT c.shard, c.seq, c.chain, c.chain_prev, c.effects_seq, c.rules, c.token, c.updated_at, c.epoch FROM "+
 		s.generation+".checkpoints AS c ORDER BY c.shard"+lock)
 	if err != nil {
 		return nil, fmt.Errorf("read the checkpoints: %w", err)
@@ -253,7 +254,7 @@ func (s *Store) scanCheckpoint(row pgx.CollectableRow) (Checkpoint, error) {
 	var c Checkpoint
 	var chain, prev []byte
 	var epoch int64
-	err := scanInto(row, &c.Shard, &c.Pos.Seq, &chain, &prev, &c.EffectsSeq, &c.Rules, nullable(&c.Token), &epoch)
+	err := scanInto(row, &c.Shard, &c.Pos.Seq, &chain, &prev, &c.EffectsSeq, &c.Rules, nullable(&c.Token), timeInto{&c.UpdatedAt}, &epoch)
 	if err != nil {
 		return c, err
 	}

@@ -20,6 +20,7 @@ type CommitReport struct {
 	Folded map[Folded]int // entries of the batch that ask for a decision, by kind and decision
 	Oldest time.Time      // when the batch's first entry was stored; zero for an empty batch
 	Took   time.Duration  // of the transaction
+	Late   int            // starts of the shard that could not be appended yet
 }
 
 // An Observer learns what a projector does. Its methods are called from the

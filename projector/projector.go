@@ -251,7 +251,7 @@ func (p *Projector) progress(ctx context.Context) (sum uint64, waiting bool, err
 	}
 	waiting = len(overdue) > 0
 	for _, c := range points {
-		sum += c.Pos.Seq + c.EffectsSeq
+		sum += c.Pos.Seq + c.EffectsSeq + uint64(c.UpdatedAt.UnixMicro())
 		waiting = waiting || c.Pos.Seq < state.LastSeq || c.EffectsSeq < c.Pos.Seq
 	}
 	return sum, waiting, nil

@@ -25,6 +25,7 @@ const redoMost = 20_000
 func (s *shard) redo(ctx context.Context, r *reader, from Checkpoint, most uint64) error {
 	const chunkSize = 500
 	begin := from.EffectsSeq
+	s.late.add(nil, begin)
 	if from.Pos.Seq-begin > most { // after a rebuild, say
 		cut := from.Pos.Seq - most
 		if err := s.redoStarts(ctx, begin, cut); err != nil {
@@ -45,15 +46,18 @@ func (s *shard) redo(ctx context.Context, r *reader, from Checkpoint, most uint6
 		if err != nil {
 			return err
 		}
-		if err := s.effects.perform(ctx, answers, effects, nil); err != nil {
+		late, err := s.effects.perform(ctx, answers, effects, nil, s.late.room())
+		if err != nil {
 			return err
 		}
+		s.late.add(late, last)
 		for _, it := range items {
 			s.forget(it.entry.Job)
 		}
 		seq = last
 	}
-	s.effectsDone.Store(from.Pos.Seq)
+	s.late.add(nil, from.Pos.Seq)
+	s.effectsDone.Store(s.late.doneUpTo())
 	return nil
 }
 
@@ -97,9 +101,11 @@ func (s *shard) redoStarts(ctx context.Context, after, last uint64) error {
 			}
 			list = append(list, e)
 		}
-		if err := s.effects.perform(ctx, nil, list, nil); err != nil {
+		late, err := s.effects.perform(ctx, nil, list, nil, s.late.room())
+		if err != nil {
 			return err
 		}
+		s.late.add(late, after)
 		for _, id := range ids {
 			s.forget(id)
 		}

@@ -71,6 +71,7 @@ type shard struct {
 	batches  uint64
 	memory   memory
 	held     heldStarts
+	late     lateStarts
 }
 
 // openShard makes a shard that goes on from its checkpoint. Tables that newer
@@ -146,6 +147,9 @@ func (s *shard) foldStage(ctx context.Context, out chan<- *batch) error {
 // lags reports whether the stored checkpoint is behind what has passed and what
 // is done.
 func (s *shard) lags(moved Position) bool {
+	if s.late.count.Load() > 0 { // a projector that stands by must see that this one is at it
+		return true
+	}
 	return s.pos != moved || s.effectsDone.Load() >= moved.Seq && s.recorded.Load() < moved.Seq
 }
 
@@ -259,7 +263,7 @@ func (s *shard) commitStage(ctx context.Context, in <-chan *batch, out chan<- *b
 		}
 		s.committed.Store(b.number)
 		s.recorded.Store(b.commit.EffectsSeq)
-		s.obs.Committed(CommitReport{s.number, b.commit.To.Seq, b.folded, b.oldest, time.Since(started)})
+		s.obs.Committed(CommitReport{s.number, b.commit.To.Seq, b.folded, b.oldest, time.Since(started), int(s.late.count.Load())})
 		select {
 		case out <- b:
 		case <-ctx.Done():
@@ -269,15 +273,29 @@ func (s *shard) commitStage(ctx context.Context, in <-chan *batch, out chan<- *b
 	return nil
 }
 
-// effectsStage performs the effects of stored batches, in order.
+// effectsStage performs the effects of stored batches, in order, and beside them
+// the starts that are late.
 func (s *shard) effectsStage(ctx context.Context, in <-chan *batch) error {
-	for b := range in {
-		if err := s.effects.perform(ctx, b.answers, b.effects, b.traces); err != nil {
-			return err
+	tick := time.NewTicker(latePeriod)
+	defer tick.Stop()
+	for {
+		select {
+		case b, ok := <-in:
+			if !ok {
+				return nil
+			}
+			late, err := s.effects.perform(ctx, b.answers, b.effects, b.traces, s.late.room())
+			if err != nil {
+				return err
+			}
+			s.late.add(late, b.done)
+		case <-tick.C:
+			if err := s.late.retry(ctx, s.effects); err != nil {
+				return err
+			}
 		}
-		s.effectsDone.Store(b.done)
+		s.effectsDone.Store(s.late.doneUpTo())
 	}
-	return nil
 }
 
 // memory knows which jobs a state holds and when they were last touched. All its

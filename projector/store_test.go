@@ -142,6 +142,9 @@ func testRoundTrip(t *testing.T, d *tablesOf) {
 
 	points, err := store.Checkpoints(t.Context(), true)
 	require.NoError(t, err)
+	require.Len(t, points, 1)
+	require.False(t, points[0].UpdatedAt.IsZero())
+	points[0].UpdatedAt = time.Time{}
 	require.Equal(t, []Checkpoint{{Shard: 0, Pos: f.shard.pos, EffectsSeq: 7, Rules: 1, Token: store.token}}, points)
 	found := ledger.NewState(points[0].Rules)
 	require.NoError(t, store.LoadDefinitions(t.Context(), found, points[0].Pos.Seq))

@@ -98,6 +98,7 @@ func (m *Metrics) Committed(r projector.CommitReport) {
 	}
 	m.commitSeconds.Observe(r.Took.Seconds())
 	m.checkpoints.WithLabelValues(shardName(r.Shard)).Set(float64(r.Seq))
+	m.late.WithLabelValues(shardName(r.Shard)).Set(float64(r.Late))
 }
 
 // Ended returns the hook workers.Options.Ended for a provider.

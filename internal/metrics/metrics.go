@@ -47,6 +47,7 @@ type Metrics struct {
 	commitSeconds prometheus.Histogram
 	applySeconds  prometheus.Histogram
 	checkpoints   *prometheus.GaugeVec
+	late          *prometheus.GaugeVec
 
 	attempts       *prometheus.CounterVec
 	attemptSeconds *prometheus.HistogramVec
@@ -100,6 +101,7 @@ func (m *Metrics) describeProjector() {
 	m.batches = m.histogram("projector_batch_entries", "Entries, of those that ask for a decision, in a stored batch.", batchEntries)
 	m.commitSeconds = m.histogram("projector_commit_seconds", "What storing a batch took.", quickSeconds)
 	m.applySeconds = m.histogram("projector_apply_seconds", "From the moment at which a batch's first entry was in the stream to the moment at which the batch was in the tables.", quickSeconds)
+	m.late = m.gauges("projector_late_starts", "Starts that could not be appended yet, say because the stream is full.", "shard")
 	m.checkpoints = m.gauges("projector_checkpoint", "Sequence up to which this process's projector has brought the tables.", "shard")
 }
 
