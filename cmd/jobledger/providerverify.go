@@ -12,7 +12,6 @@ import (
 
 	"jobledger/internal/config"
 	"jobledger/ledger"
-	"jobledger/workers"
 	"jobledger/workers/contract"
 	"jobledger/workers/proof"
 )
@@ -260,12 +259,6 @@ func (c *cli) try(ctx context.Context, t *trial, o *verifyOptions, questions []p
 		return nil, exitWith(exitUsage, "%w", err)
 	}
 	return report, err
-}
-
-// promptCounter is what counts a provider's tokens, nil if nothing can.
-func promptCounter(_ config.Provider, impl workers.Provider, _ *contract.Contract) proof.Counter {
-	counter, _ := impl.(proof.Counter)
-	return counter
 }
 
 // record appends what came out.

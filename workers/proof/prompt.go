@@ -83,6 +83,8 @@ func countPrompt(ctx context.Context, o *Options, q Question, p *contract.Prompt
 	if o.Counter == nil {
 		return "nobody can count the prompt's tokens for this provider"
 	}
+	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
+	defer cancel()
 	n, err := o.Counter.CountTokens(ctx, o.Kind, q.Input)
 	if err != nil {
 		return err.Error()
