@@ -6,7 +6,7 @@ GO ?= go
 BUILD := $(GO) build $(shell git rev-parse HEAD >/dev/null 2>&1 || echo -buildvcs=false)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build run test race lint bench mutants test-cockroach clean
+.PHONY: help setup build run failover test race lint bench mutants test-cockroach clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -21,6 +21,9 @@ build: ## build bin/jobledger
 run: setup build ## run the sample on a dev stack of its own, and stay up; ONCE=1: end after the table
 	@$(BUILD) -o bin/sample ./examples/sample
 	@ONCE="$(ONCE)" bin/sample
+
+failover: setup build ## show what stands between a job and the wrong fallback
+	@$(GO) run ./examples/failover -jobledger bin/jobledger
 
 test: setup ## run every test
 	@{ command -v node && command -v npm; } >/dev/null || echo "SKIPPED: node or npm is not on the PATH, so the worker in examples/worker-node is not tested." >&2
