@@ -30,7 +30,7 @@ import (
 var expected string
 
 // runTimeout bounds a run.
-const runTimeout = 3 * time.Minute
+const runTimeout = 8 * time.Minute
 
 func main() {
 	// The child asks the kernel to be ended with the thread that started it: this

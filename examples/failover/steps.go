@@ -9,7 +9,7 @@ import (
 )
 
 // stepTimeout bounds the wait for what a step leads to.
-const stepTimeout = 30 * time.Second
+const stepTimeout = time.Minute
 
 // A job as `jobledger -o json` prints it.
 type job struct {
