@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -115,4 +116,26 @@ func TestModelsNeedPrompts(t *testing.T) {
 	kind("wrong", path, "gpt")
 	_, err = c.Contracts()
 	require.ErrorContains(t, err, "kind wrong has the contract "+path+" without prompt")
+}
+
+// TestTheDocumentedContract: what the documentation shows can be read.
+func TestTheDocumentedContract(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../docs/contracts.md")
+	require.NoError(t, err)
+	_, block, found := strings.Cut(string(text), "```yaml\n")
+	require.True(t, found)
+	block, _, _ = strings.Cut(block, "```")
+	c, err := decodeContract("summarize.yaml", []byte(block))
+	require.NoError(t, err)
+	require.Len(t, c.Cases(), 2)
+	for _, example := range c.Cases() {
+		r, err := c.Render(example.Input)
+		require.NoError(t, err)
+		lost, err := c.Lost(example.Input, r)
+		require.NoError(t, err)
+		require.Empty(t, lost, example.Name)
+	}
+	_, err = LoadContract("../../examples/failover/summarize.yaml")
+	require.NoError(t, err)
 }
