@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"runtime/debug"
 	"strconv"
+	"sync"
 
 	"github.com/google/uuid"
 
@@ -39,8 +40,10 @@ func Operations() []Operation {
 // may act for the owner whom the body names, and for AttemptResolve that it is
 // an operator. For all else it has a producer's rights: it sees and touches the
 // owner's jobs only, and cannot force. A body of an answer has at most limit
-// bytes: see fit.
-func (a *API) Call(ctx context.Context, op Operation, body []byte, limit int) (answer Response) {
+// bytes: see fit. Before it waits for a job, it calls waits, if that is not nil:
+// it has one of the places for those who wait then, which are bounded for all
+// doors together, and the body is not needed any more.
+func (a *API) Call(ctx context.Context, op Operation, body []byte, limit int, waits func()) (answer Response) {
 	id := rand.Text()
 	defer func() {
 		if reason := recover(); reason != nil {
@@ -49,7 +52,7 @@ func (a *API) Call(ctx context.Context, op Operation, body []byte, limit int) (a
 			answer = internalProblem(id).response(limit)
 		}
 	}()
-	done, err := a.call(ctx, op, body)
+	done, err := a.call(ctx, op, body, waits)
 	var later *undecided
 	if errors.As(err, &later) {
 		done, err = later.result(), nil
@@ -63,7 +66,7 @@ func (a *API) Call(ctx context.Context, op Operation, body []byte, limit int) (a
 	return answer
 }
 
-func (a *API) call(ctx context.Context, op Operation, body []byte) (*result, error) {
+func (a *API) call(ctx context.Context, op Operation, body []byte, waits func()) (*result, error) {
 	if len(body) > ledger.MaxRequestBytes {
 		return nil, tooLarge("the body has %d bytes; at most %d are allowed", len(body), ledger.MaxRequestBytes)
 	}
@@ -71,6 +74,7 @@ func (a *API) call(ctx context.Context, op Operation, body []byte) (*result, err
 	if err != nil {
 		return nil, err
 	}
+	release = sync.OnceFunc(release)
 	defer release()
 	serve, ok := calls[op]
 	if !ok {
@@ -79,6 +83,12 @@ func (a *API) call(ctx context.Context, op Operation, body []byte) (*result, err
 	c, err := readCall(body, serve.members)
 	if err != nil {
 		return nil, err
+	}
+	c.waits = func() {
+		release()
+		if waits != nil {
+			waits()
+		}
 	}
 	return serve.do(a, ctx, c)
 }
@@ -104,6 +114,7 @@ type called struct {
 	attempt int // 0: none
 	texts   url.Values
 	rest    []field
+	waits   func() // to be called before a wait
 }
 
 // readCall takes the body of a call apart.
@@ -214,7 +225,7 @@ func (a *API) callGet(ctx context.Context, c *called) (*result, error) {
 	}
 	j, err := a.find(ctx, c.who, id)
 	if err == nil && wait > 0 && !enough(j) {
-		j, err = a.waitFor(ctx, j, wait, enough)
+		j, err = a.waitFor(ctx, j, wait, enough, c.waits)
 	}
 	if err != nil {
 		return nil, err

@@ -1,17 +1,21 @@
 package httpapi_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"maps"
 	"net/http"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+	"weak"
 
 	"github.com/stretchr/testify/require"
 
+	"jobledger/internal/testenv"
 	"jobledger/ledger"
 	"jobledger/publisher"
 	"jobledger/publisher/httpapi"
@@ -27,7 +31,7 @@ func (w *world) call(op httpapi.Operation, body string) answer {
 
 func (w *world) callWithin(op httpapi.Operation, body string, limit int) answer {
 	w.t.Helper()
-	r := w.api.Call(w.t.Context(), op, []byte(body), limit)
+	r := w.api.Call(w.t.Context(), op, []byte(body), limit, nil)
 	require.LessOrEqual(w.t, len(r.Body), limit)
 	a := answer{t: w.t, status: r.Status, header: http.Header{}}
 	for _, h := range r.Headers {
@@ -253,4 +257,46 @@ func TestSchemasNameWhatCallsTake(t *testing.T) {
 	require.Equal(t, slices.Sorted(maps.Keys(body)), slices.Sorted(maps.Keys(response.Defs["JobView"].Properties)))
 	attempt := body["attempts"].([]any)[0].(map[string]any)
 	require.Equal(t, slices.Sorted(maps.Keys(attempt)), slices.Sorted(maps.Keys(response.Defs["AttemptView"].Properties)))
+}
+
+// TestAWaitingCallHoldsNothing: neither a place of whoever bounds the calls that
+// are served, nor its body, nor the room for it.
+func TestAWaitingCallHoldsNothing(t *testing.T) {
+	t.Parallel()
+	const waiters = 300 // whose bodies would be more than there is room for
+	w := newWorld(t, func(o *httpapi.Options) { o.MaxWaiters = waiters })
+	w.call(httpapi.JobSubmit, said(echoed)).is(http.StatusCreated)
+	claim := w.claimed(order17)
+	waiting, answers := make(chan weak.Pointer[byte], waiters), make(chan httpapi.Response, waiters)
+	get := func(body []byte) {
+		first := weak.Make(&body[0])
+		answers <- w.api.Call(w.t.Context(), httpapi.JobGet, body, anySize, func() { waiting <- first })
+	}
+	for i := range waiters {
+		body := []byte(said(`"wait":"1m"`))
+		go get(append(body, bytes.Repeat([]byte(" "), ledger.MaxRequestBytes-len(body))...))
+		var first weak.Pointer[byte]
+		select {
+		case first = <-waiting:
+		case a := <-answers:
+			t.Fatalf("%d after %d have begun to wait: %s", a.Status, i, a.Body)
+		}
+		if i%20 > 0 {
+			continue
+		}
+		testenv.Eventually(t, time.Minute, func() (bool, string) {
+			runtime.GC()
+			return first.Value() == nil, "the body is still there"
+		})
+	}
+	neverWaits := func() { t.Error("it does not wait") }
+	refused := w.api.Call(w.t.Context(), httpapi.JobGet, []byte(said(`"wait":"1m"`)), anySize, neverWaits)
+	require.Equal(t, http.StatusServiceUnavailable, refused.Status)
+	require.Equal(t, http.StatusOK, w.api.Call(w.t.Context(), httpapi.JobGet, []byte(said(`"wait":"0s"`)), anySize, neverWaits).Status)
+	w.call(httpapi.JobSubmit, said(echoed)).is(http.StatusOK)
+	w.completed(claim, ledger.OutcomeSucceeded)
+	for range waiters {
+		require.Equal(t, http.StatusOK, (<-answers).Status)
+	}
+	require.Equal(t, http.StatusOK, w.api.Call(w.t.Context(), httpapi.JobGet, []byte(said(`"wait":"1m"`)), anySize, neverWaits).Status)
 }

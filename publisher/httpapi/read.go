@@ -37,7 +37,7 @@ func (a *API) getJob(w http.ResponseWriter, r *http.Request, who Principal) erro
 		return err
 	}
 	if wait > 0 && !enough(j) {
-		if j, err = a.waitFor(r.Context(), j, wait, enough); err != nil {
+		if j, err = a.waitFor(r.Context(), j, wait, enough, nil); err != nil {
 			return err
 		}
 	}

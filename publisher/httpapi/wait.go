@@ -57,13 +57,17 @@ func (s slots) full(what string) *Problem {
 
 // waitFor returns the job as soon as it is enough, or as it is when the time is
 // over or waits are to end. It holds nothing of the job meanwhile: its input may
-// be big, and thousands may wait.
-func (a *API) waitFor(ctx context.Context, j *ledger.Job, wait time.Duration, enough func(*ledger.Job) bool) (*ledger.Job, error) {
+// be big, and thousands may wait. It calls begins, if that is not nil, once it has
+// its place among them.
+func (a *API) waitFor(ctx context.Context, j *ledger.Job, wait time.Duration, enough func(*ledger.Job) bool, begins func()) (*ledger.Job, error) {
 	id := j.ID
 	if !a.waiters.take() {
 		return nil, a.waiters.full("waiting requests").job(id)
 	}
 	defer a.waiters.give()
+	if begins != nil {
+		begins()
+	}
 	bounded, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	w := a.hub.watch(id)

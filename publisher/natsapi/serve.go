@@ -1,6 +1,7 @@
 package natsapi
 
 import (
+	"context"
 	"maps"
 	"net/http"
 	"strconv"
@@ -31,21 +32,28 @@ func (s *Services) receive(op httpapi.Operation, r micro.Request) {
 	}
 	count := s.counts[endpointName(op)]
 	ctx, served := s.opts.Begin(s.base, op, r.Headers().Get(publisher.TraceHeader))
-	if refusal, ok := s.enter(); !ok {
+	leave, refusal := s.enter(op)
+	if leave == nil {
 		count.answered(refusal.Status, 0)
 		served(refusal)
 		s.answer(op, reply, refusal)
 		return
 	}
-	body := r.Data()
-	go func() {
-		defer s.leave()
-		began := time.Now()
-		answer := s.opts.Caller.Call(ctx, op, body, s.limit())
+	began := time.Now()
+	go s.serve(ctx, op, r.Data(), leave, func(answer httpapi.Response) {
 		count.answered(answer.Status, time.Since(began))
 		served(answer)
 		s.answer(op, reply, answer)
-	}()
+	})
+}
+
+// serve serves a request that has its slot. The body is a parameter, and nobody
+// else has it: it may be big, and is garbage while the request waits.
+func (s *Services) serve(ctx context.Context, op httpapi.Operation, body []byte, leave func(), done func(httpapi.Response)) {
+	defer s.serving.Done()
+	leave = sync.OnceFunc(leave)
+	defer leave()
+	done(s.opts.Caller.Call(ctx, op, body, s.limit(), leave))
 }
 
 // isInbox reports whether answers may be published on a subject. Otherwise a
@@ -55,25 +63,30 @@ func isInbox(subject string) bool {
 	return (strings.HasPrefix(subject, "_INBOX") || strings.HasPrefix(subject, "_R_.")) && !strings.ContainsAny(subject, "*>")
 }
 
-// enter takes a slot, or says why the request is not served.
-func (s *Services) enter() (refusal httpapi.Response, ok bool) {
+// slots bound what is served at once.
+type slots chan struct{}
+
+func (s slots) leave() { <-s }
+
+// enter takes a slot, which leave gives back; if there is none leave is nil, and
+// the refusal says why. What is served until the end is s.serving.
+func (s *Services) enter(op httpapi.Operation) (leave func(), refusal httpapi.Response) {
+	slots := s.changes
+	if op == httpapi.JobGet {
+		slots = s.reads
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closing {
-		return httpapi.Unavailable("not-ready", "shutting down; nothing was done, repeat it"), false
+		return nil, httpapi.Unavailable("not-ready", "shutting down; nothing was done, repeat it")
 	}
 	select {
-	case s.slots <- struct{}{}:
+	case slots <- struct{}{}:
 		s.serving.Add(1)
-		return httpapi.Response{}, true
+		return slots.leave, httpapi.Response{}
 	default:
-		return httpapi.Unavailable("overloaded", "%d requests are being served, which is the most; nothing was done, repeat it later", cap(s.slots)), false
+		return nil, httpapi.Unavailable("overloaded", "%d requests are being served, which is the most; nothing was done, repeat it later", cap(slots))
 	}
-}
-
-func (s *Services) leave() {
-	<-s.slots
-	s.serving.Done()
 }
 
 // limit bounds the body of an answer, in bytes.

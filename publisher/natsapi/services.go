@@ -20,8 +20,12 @@ const (
 	// Name is the service's name in NATS' discovery.
 	Name = "jobledger"
 
-	// DefaultInHand is how many requests are served at once.
+	// DefaultInHand is how many requests that change something are served at
+	// once.
 	DefaultInHand = 4096
+	// DefaultReads is how many that only read are served at once, without those
+	// that wait.
+	DefaultReads = 8192
 	// DefaultGrace is how long Run lets requests finish.
 	DefaultGrace = 10 * time.Second
 
@@ -36,8 +40,9 @@ const (
 
 // A Caller serves calls: an *httpapi.API.
 type Caller interface {
-	// Call does what body asks for; the answer's body has at most limit bytes.
-	Call(ctx context.Context, op httpapi.Operation, body []byte, limit int) httpapi.Response
+	// Call does what body asks for; the answer's body has at most limit bytes. It
+	// calls waits before it waits for a job; it has bounds of its own for that.
+	Call(ctx context.Context, op httpapi.Operation, body []byte, limit int, waits func()) httpapi.Response
 }
 
 // Options of Services. Conn, Caller, Stream and SubjectPrefix are required.
@@ -48,9 +53,10 @@ type Options struct {
 	SubjectPrefix string // of the ledger's subjects, without the dot
 	Version       string // of the program; "0.0.0" in discovery if it is not semantic
 
-	// InHand bounds the requests that are served at once; more are answered
-	// 503. 0: DefaultInHand.
-	InHand int
+	// InHand bounds the requests that are served at once and change something,
+	// and Reads those that do not: however many read, they take no place of
+	// others. More are answered 503. 0: DefaultInHand, DefaultReads.
+	InHand, Reads int
 	// Begin, if not nil, is called before a request is served, with its W3C
 	// traceparent, "" for none. The context that it returns is that of the
 	// request, and served is called with the answer.
@@ -63,7 +69,8 @@ type Services struct {
 	opts    Options
 	log     *slog.Logger
 	service micro.Service
-	slots   chan struct{}
+	changes slots
+	reads   slots
 	ended   chan struct{} // closed when the service has stopped, asked or not
 
 	base   context.Context // of the requests
@@ -84,8 +91,11 @@ func Start(o Options) (*Services, error) {
 	if o.InHand <= 0 {
 		o.InHand = DefaultInHand
 	}
+	if o.Reads <= 0 {
+		o.Reads = DefaultReads
+	}
 	s := &Services{
-		opts: o, log: o.Log, slots: make(chan struct{}, o.InHand),
+		opts: o, log: o.Log, changes: make(slots, o.InHand), reads: make(slots, o.Reads),
 		ended: make(chan struct{}), counts: map[string]*counts{},
 	}
 	if s.log == nil {

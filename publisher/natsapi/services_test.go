@@ -6,10 +6,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+	"weak"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/micro"
@@ -27,17 +29,27 @@ type caller struct {
 	mu     sync.Mutex
 	calls  []string
 	answer httpapi.Response
-	hold   chan struct{} // not nil: answers wait until it is closed
+	hold   chan struct{}     // not nil: answers wait until it is closed
+	holds  httpapi.Operation // and that is for this one only; "": for all
+	waits  bool              // while they do, they are calls that wait for a job
+	bodies []weak.Pointer[byte]
 }
 
-func (c *caller) Call(ctx context.Context, op httpapi.Operation, body []byte, limit int) httpapi.Response {
+func (c *caller) Call(ctx context.Context, op httpapi.Operation, body []byte, limit int, waits func()) httpapi.Response {
+	held := c.hold != nil && (c.holds == "" || c.holds == op)
+	if held && c.waits {
+		waits()
+	}
 	c.mu.Lock()
 	c.calls = append(c.calls, fmt.Sprintf("%s %s %d", op, body, limit))
-	answer, hold := c.answer, c.hold
+	if len(body) > 0 {
+		c.bodies = append(c.bodies, weak.Make(&body[0]))
+	}
+	answer := c.answer
 	c.mu.Unlock()
-	if hold != nil {
+	if held {
 		select {
-		case <-hold:
+		case <-c.hold:
 		case <-ctx.Done():
 			answer.Status = 599
 		}
@@ -55,6 +67,7 @@ func (c *caller) called() []string {
 type offered struct {
 	t      *testing.T
 	prefix string
+	caller *caller
 	client *nats.Conn
 	done   chan error
 	stop   context.CancelFunc
@@ -72,7 +85,7 @@ func offer(t *testing.T, c *caller, options ...func(*natsapi.Options)) *offered 
 	s, err := natsapi.Start(o)
 	require.NoError(t, err)
 	ctx, stop := context.WithCancel(context.Background())
-	f := &offered{t: t, prefix: o.SubjectPrefix, client: testenv.NATS(t), done: make(chan error, 1), stop: stop}
+	f := &offered{t: t, prefix: o.SubjectPrefix, caller: c, client: testenv.NATS(t), done: make(chan error, 1), stop: stop}
 	go func() { f.done <- s.Run(ctx, 5*time.Second) }()
 	t.Cleanup(stop)
 	return f
@@ -225,26 +238,97 @@ func TestProcessesShareTheRequests(t *testing.T) {
 
 func TestMoreThanFitAreRefused(t *testing.T) {
 	t.Parallel()
-	c := &caller{answer: httpapi.Response{Status: 200}, hold: make(chan struct{})}
-	f := offer(t, c, func(o *natsapi.Options) { o.InHand = 2 })
+	// However many read, they are in nobody's way who changes something, nor he
+	// in theirs.
+	for held, other := range map[httpapi.Operation]httpapi.Operation{httpapi.JobGet: httpapi.JobSubmit, httpapi.JobCancel: httpapi.JobGet} {
+		t.Run(string(held), func(t *testing.T) {
+			t.Parallel()
+			c := &caller{answer: httpapi.Response{Status: 200}, hold: make(chan struct{}), holds: held}
+			f := offer(t, c, func(o *natsapi.Options) { o.InHand, o.Reads = 2, 2 })
+			sub := f.ask(held, 2) // one slow operation does not hold up the others
+			refused := f.request(held, "")
+			require.Equal(t, "503", refused.Header.Get(micro.ErrorCodeHeader))
+			require.NotEmpty(t, refused.Header.Get("Retry-After"))
+			require.Contains(t, string(refused.Data), "urn:jobledger:problem:overloaded")
+			require.Equal(t, "200", f.request(other, "").Header.Get(natsapi.StatusHeader))
+			close(c.hold)
+			requireAnswers(t, sub, 2)
+			require.Equal(t, "200", f.request(held, "").Header.Get(natsapi.StatusHeader))
+		})
+	}
+}
+
+// ask sends so many requests that are held, and waits until all are served.
+func (f *offered) ask(op httpapi.Operation, n int) *nats.Subscription {
+	f.t.Helper()
 	inbox := f.client.NewInbox()
 	sub, err := f.client.SubscribeSync(inbox)
-	require.NoError(t, err)
-	for range 2 { // one slow operation does not hold up the others
-		require.NoError(t, f.client.PublishRequest(f.prefix+".api.job.get", inbox, nil))
+	require.NoError(f.t, err)
+	for range n {
+		require.NoError(f.t, f.client.PublishRequest(f.prefix+".api."+string(op), inbox, []byte("held")))
 	}
-	testenv.Eventually(t, patience, func() (bool, string) { n := len(c.called()); return n == 2, fmt.Sprint(n, " calls") })
-	refused := f.request(httpapi.JobSubmit, "")
-	require.Equal(t, "503", refused.Header.Get(micro.ErrorCodeHeader))
-	require.NotEmpty(t, refused.Header.Get("Retry-After"))
-	require.Contains(t, string(refused.Data), "urn:jobledger:problem:overloaded")
-	close(c.hold)
-	for range 2 {
+	f.serves(n)
+	return sub
+}
+
+// serves waits until so many calls have been made.
+func (f *offered) serves(n int) {
+	f.t.Helper()
+	testenv.Eventually(f.t, patience, func() (bool, string) {
+		calls := len(f.caller.called())
+		return calls >= n, fmt.Sprintf("%d calls of %d", calls, n)
+	})
+}
+
+func requireAnswers(t *testing.T, sub *nats.Subscription, n int) {
+	t.Helper()
+	for range n {
 		msg, err := sub.NextMsg(patience)
 		require.NoError(t, err)
 		require.Equal(t, "200", msg.Header.Get(natsapi.StatusHeader))
 	}
-	require.Equal(t, "200", f.request(httpapi.JobSubmit, "").Header.Get(natsapi.StatusHeader))
+}
+
+// TestThousandsWait: they take nobody's slot, not even each other's, and what
+// they sent is not kept.
+func TestThousandsWait(t *testing.T) {
+	t.Parallel()
+	const waiters = 5000
+	c := &caller{answer: httpapi.Response{Status: 200}, hold: make(chan struct{}), holds: httpapi.JobGet, waits: true}
+	f := offer(t, c)
+	sub := f.ask(httpapi.JobGet, waiters)
+	for _, op := range []httpapi.Operation{httpapi.JobSubmit, httpapi.AttemptResolve} {
+		require.Equal(t, "200", f.request(op, "").Header.Get(natsapi.StatusHeader))
+	}
+	testenv.Eventually(t, patience, func() (bool, string) {
+		runtime.GC()
+		kept := 0
+		for _, body := range c.bodies { // nobody adds to them any more
+			if body.Value() != nil {
+				kept++
+			}
+		}
+		return kept == 0, fmt.Sprint(kept, " bodies are kept")
+	})
+	close(c.hold)
+	requireAnswers(t, sub, waiters)
+	require.NoError(t, f.ends())
+}
+
+func TestAWaitGivesItsSlotBack(t *testing.T) {
+	t.Parallel()
+	c := &caller{answer: httpapi.Response{Status: 200}, hold: make(chan struct{}), waits: true}
+	f := offer(t, c, func(o *natsapi.Options) { o.Reads = 1 })
+	inbox := f.client.NewInbox()
+	sub, err := f.client.SubscribeSync(inbox)
+	require.NoError(t, err)
+	for n := range 3 {
+		require.NoError(t, f.client.PublishRequest(f.prefix+".api.job.get", inbox, nil))
+		f.serves(n + 1)
+	}
+	close(c.hold)
+	requireAnswers(t, sub, 3)
+	require.Equal(t, "200", f.request(httpapi.JobGet, "").Header.Get(natsapi.StatusHeader), "given back once only")
 }
 
 func TestTheEndWaitsForWhatIsInHand(t *testing.T) {
@@ -303,7 +387,9 @@ func TestAnswersGoToInboxesOnly(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, f.client.PublishRequest(subject, f.prefix+".job.request", []byte("evil")))
 	require.NoError(t, f.client.Publish(subject, []byte("no reply")))
-	f.request(httpapi.JobGet, "last")
+	f.request(httpapi.JobGet, "last") // they are taken one after the other, but served all at once
+	f.serves(2)
+	require.NoError(t, f.ends())
 	require.Len(t, c.called(), 2, "%v", c.called())
 	require.NotContains(t, strings.Join(c.called(), " "), "evil")
 	_, err = sub.NextMsg(50 * time.Millisecond)
@@ -342,7 +428,7 @@ func TestBeginSeesEveryRequest(t *testing.T) {
 	})
 	done := make(chan error, 1)
 	go func() {
-		_, err := f.client.RequestMsg(&nats.Msg{Subject: f.prefix + ".api.job.get", Data: []byte(`{}`),
+		_, err := f.client.RequestMsg(&nats.Msg{Subject: f.prefix + ".api.job.cancel", Data: []byte(`{}`),
 			Header: nats.Header{"traceparent": {"the trace"}}}, patience)
 		done <- err
 	}()
@@ -352,5 +438,5 @@ func TestBeginSeesEveryRequest(t *testing.T) {
 	require.NoError(t, <-done)
 	mu.Lock()
 	defer mu.Unlock()
-	require.Equal(t, []string{"job.submit  503", "job.get the trace 201"}, seen)
+	require.Equal(t, []string{"job.submit  503", "job.cancel the trace 201"}, seen)
 }
