@@ -51,8 +51,8 @@ func (v *verifier) compareJobs(ctx context.Context, jobs []*foldedJob, last bool
 		v.compareJob(f, stored, func(d Difference) {
 			switch {
 			case f.verdict == isOther:
-			case d.Table == jobsTable.name && d.Column == "due_at" && f.job.State == ledger.JobWaiting:
-				f.verdict = isLater // a look at what a job waits for leaves no sequence
+			case d.Table == jobsTable.name && d.Column == "due_at" && !f.job.State.Settled():
+				f.verdict = isLater // a look for what a job waits for, or a race needs, leaves no sequence
 			default:
 				f.verdict = isOther
 			}
