@@ -118,6 +118,15 @@ func (q *Queries) Kind(ctx context.Context, name string) (*ledger.Kind, error) {
 	return &kinds[0].Kind, nil
 }
 
+// KindAt returns the definition of a kind that was appended as seq, or nil.
+func (q *Queries) KindAt(ctx context.Context, name string, seq uint64) (*ledger.Kind, error) {
+	kinds, err := q.kinds(ctx, " WHERE t.name = $1 AND t.seq = $2", name, int64(seq))
+	if err != nil || len(kinds) == 0 {
+		return nil, err
+	}
+	return &kinds[0].Kind, nil
+}
+
 // Kinds returns the definitions that hold now, by name.
 func (q *Queries) Kinds(ctx context.Context) ([]*ledger.KindRow, error) {
 	return q.kinds(ctx, " WHERE t.seq = (SELECT max(u.seq) FROM ledger.kinds AS u WHERE u.name = t.name) ORDER BY t.name")

@@ -85,8 +85,8 @@ func addMissing(list []ledger.ProviderProof, k *ledger.Kind) []ledger.ProviderPr
 // of its kind as it was when the job was accepted, with why they are not proved at
 // a time.
 func (q *Queries) Candidates(ctx context.Context, j *ledger.Job, at time.Time) ([]ledger.Candidate, error) {
-	kinds, err := q.kinds(ctx, " WHERE t.name = $1 AND t.seq = $2", j.Kind, j.KindSeq)
-	if err != nil || len(kinds) == 0 {
+	kind, err := q.KindAt(ctx, j.Kind, j.KindSeq)
+	if err != nil || kind == nil {
 		return nil, err
 	}
 	rows, err := q.Providers(ctx)
@@ -97,7 +97,7 @@ func (q *Queries) Candidates(ctx context.Context, j *ledger.Job, at time.Time) (
 	if err != nil {
 		return nil, err
 	}
-	kind, proofs := &kinds[0].Kind, map[string][]ledger.ProviderProof{}
+	proofs := map[string][]ledger.ProviderProof{}
 	for _, v := range verifications {
 		proofs[v.Provider] = addProof(proofs[v.Provider], ledger.ProviderProof{VerificationRow: *v, KindContract: kind.Contract})
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -50,7 +51,7 @@ func (a *app) openReconciler(ctx context.Context) error {
 		return err
 	}
 	reconciler, err := reconcile.New(reconcile.Options{
-		Name: workerName(), Providers: providers, Reader: queries, Ledger: l.client, Now: streamClock(s), Log: log,
+		Name: workerName(), Providers: providers, Reader: queries, Ledger: l.client, Now: streamClock(s), Judge: a.judge(queries), Log: log,
 		Observe: func(provider string, what reconcile.Outcome) { a.metrics.Reconciled(provider, string(what)) },
 	})
 	if err != nil {
@@ -104,6 +105,34 @@ func (a *app) reconciled(l *link, queries *projector.Queries) (map[string]reconc
 		providers[name] = p
 	}
 	return providers, replayers, nil
+}
+
+// judge holds a result that a look-up found against the contract under which the
+// attempt's job was accepted.
+func (a *app) judge(queries *projector.Queries) func(context.Context, *ledger.Attempt, []byte) (string, error) {
+	return func(ctx context.Context, at *ledger.Attempt, result []byte) (string, error) {
+		j, err := queries.Job(ctx, at.Job)
+		if err != nil {
+			return "", err
+		}
+		if j == nil {
+			return "", fmt.Errorf("the tables have no job %s", at.Job)
+		}
+		kind, err := queries.KindAt(ctx, j.Kind, j.KindSeq)
+		if err != nil || kind == nil || kind.Contract == "" {
+			return "", err
+		}
+		own := a.contracts[j.Kind]
+		if own == nil || own.Digest() != kind.Contract {
+			return "", fmt.Errorf("the job was accepted under the contract %s of kind %s, and this process has another one, or none", kind.Contract, j.Kind)
+		}
+		faults := own.CheckResult(j.Input, result)
+		lines := make([]string, len(faults))
+		for i, f := range faults {
+			lines[i] = f.String()
+		}
+		return strings.Join(lines, "; "), nil
+	}
 }
 
 // sameRequest replays only what would be the same request to the same place. A

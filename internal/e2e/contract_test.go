@@ -301,3 +301,23 @@ func TestVerificationsThatAreRefused(t *testing.T) {
 	w.eventually(1, "SELECT count(*) FROM ledger.providers WHERE name = 'spare' AND definition->>'url' LIKE '%/v2'")
 	require.Contains(t, w.run("provider", "list").is(t, 0).stdout, "real (provider changed)")
 }
+
+// A result that a look-up finds is judged as one that came by itself.
+func TestFoundResultsKeepTheContract(t *testing.T) {
+	t.Parallel()
+	main := newTeller(t, "{}")
+	found := newTeller(t, `{"attempt":1,"status":"succeeded","result":{"summary":"short","words":"one"}}`)
+	w := newWorld(t, setup{yaml: "kinds:\n  real: {providers: [main], contract: contracts/summarize.yaml}\n" +
+		"providers:\n  main: {type: http, url: \"" + main.url + "\", reconcile: {lookup: \"" + found.url + "/{job_id}\", backoff: {initial: 50ms, max: 50ms}}}\n"})
+	w.contract(summaries)
+	p := w.serve("api,projector,worker,reconciler")
+	w.apply()
+	main.tell(http.StatusInternalServerError, "{}")
+	id := p.client("acme").create("lost", asked("real", summarizeIt))
+	a := p.client("acme").finished(id, "failed")
+	require.Equal(t, "contract true", a.text("failure.class")+" "+a.text("failure.executed"))
+	require.Contains(t, a.text("failure.message"), "/words")
+	found.tell(http.StatusOK, `{"attempt":1,"status":"succeeded","result":`+goodSummary+`}`)
+	require.JSONEq(t, goodSummary, p.client("acme").finished(p.client("acme").create("found", asked("real", summarizeIt)), "succeeded").text("result"))
+	w.verify()
+}

@@ -212,7 +212,17 @@ func (l *lane) conclude(ctx context.Context, a *ledger.Attempt, f Finding, over 
 	}
 	switch f.Status {
 	case Succeeded:
-		r.As, r.Result = ledger.OutcomeSucceeded, f.Result
+		broken, err := l.o.Judge(ctx, a, f.Result)
+		if err != nil {
+			l.complain(a, "the look-up found a result that cannot be judged; the attempt stays unknown", "error", err)
+			return NoAnswer
+		}
+		if broken == "" {
+			r.As, r.Result = ledger.OutcomeSucceeded, f.Result
+			break
+		}
+		r.As, r.Reason = ledger.OutcomeFailed, r.Reason+", with a result that breaks the contract"
+		r.Failure = ledger.Failure{Class: "contract", Message: ledger.ValidText(broken), Executed: true, Reach: ledger.ReachTransient}
 	case Failed:
 		r.As = ledger.OutcomeFailed
 		r.Failure = ledger.Failure{Class: "lookup_failed", Message: r.Reason, Executed: f.Executed, Reach: ledger.ReachTransient}

@@ -86,7 +86,8 @@ type Provider struct {
 	InFlight     int // attempts that are looked at at a time; 0: DefaultInFlight
 }
 
-// Options configure a [Reconciler]. All but Log and Observe are required.
+// Options configure a [Reconciler]. All but Log, Judge and Observe are
+// required.
 type Options struct {
 	// Name makes the actor of what the reconciler says: "reconciler/<name>".
 	Name      string
@@ -97,6 +98,10 @@ type Options struct {
 	// deadlines.
 	Now func(ctx context.Context) (time.Time, error)
 	Log *slog.Logger // nil: nowhere
+	// Judge, if not nil, says how the result that a look-up found breaks the
+	// contract of the attempt's kind, "" if it does not. An error means that
+	// nobody can tell now.
+	Judge func(ctx context.Context, a *ledger.Attempt, result []byte) (broken string, err error)
 	// Observe, if not nil, is called with what came of looking at an attempt:
 	// one of the Outcomes. It must be quick and safe for concurrent use.
 	Observe func(provider string, what Outcome)
@@ -112,7 +117,7 @@ const (
 	Unclear      Outcome = "not_found"     // the provider does not know it, which is no truth
 	OtherAttempt Outcome = "other_attempt" // the answer was about another attempt
 	BadAnswer    Outcome = "bad_answer"    // it was not understood, or its result is not accepted
-	NoAnswer     Outcome = "no_answer"     // the provider or the ledger could not be asked
+	NoAnswer     Outcome = "no_answer"     // the provider or the ledger could not be asked, or a result not be judged
 	Replayed     Outcome = "replayed"      // the request was sent again
 	NotReplayed  Outcome = "not_replayed"  // the fold refused the claim, or a replay is not due or of no use
 )
@@ -136,6 +141,9 @@ func New(o Options) (*Reconciler, error) {
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Judge == nil {
+		o.Judge = func(context.Context, *ledger.Attempt, []byte) (string, error) { return "", nil }
 	}
 	if o.Observe == nil {
 		o.Observe = func(string, Outcome) {}

@@ -32,6 +32,7 @@ type world struct {
 	clock    time.Time
 	noClock  bool
 	pages    int
+	judge    func(context.Context, *ledger.Attempt, []byte) (string, error) // nil: every result will do
 }
 
 func newWorld(t *testing.T) *world {
@@ -158,7 +159,8 @@ func quick(p Provider) Provider {
 func (w *world) reconcile(providers map[string]Provider) (stop func()) {
 	w.t.Helper()
 	r, err := New(Options{
-		Name: "here", Providers: providers, Reader: w, Ledger: w, Now: w.now, Log: slog.New(slog.DiscardHandler),
+		Judge: w.judge,
+		Name:  "here", Providers: providers, Reader: w, Ledger: w, Now: w.now, Log: slog.New(slog.DiscardHandler),
 		Observe: func(_ string, what Outcome) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
@@ -227,6 +229,36 @@ func TestWhatTheLookupKnowsIsSaid(t *testing.T) {
 		require.Equal(t, c.want, *w.said[0], name)
 		require.Equal(t, 1, w.lookups[a.Job.String()], name)
 	}
+}
+
+// TestFoundResultsAreJudged: a result that a look-up found wins no more than one
+// that came by itself.
+func TestFoundResultsAreJudged(t *testing.T) {
+	t.Parallel()
+	lookup := Finding{Attempt: 1, Status: Succeeded, Result: []byte(`{"n":1}`)}
+	w := newWorld(t)
+	w.judge = func(_ context.Context, a *ledger.Attempt, result []byte) (string, error) {
+		require.Equal(t, 1, a.Number)
+		return "schema: " + string(result), nil
+	}
+	a := w.lose("main", "order")
+	w.reconcile(map[string]Provider{"main": quick(Provider{Lookup: w.lookup(lookup, nil)})})
+	w.awaitOutcomes(Settled, 1)
+	require.Equal(t, ledger.Resolution{
+		Job: a.Job, Attempt: 1, As: ledger.OutcomeFailed, Actor: "reconciler/here", IfUnknown: true,
+		Reason:  "provider main answered the look-up: succeeded, with a result that breaks the contract",
+		Failure: ledger.Failure{Class: "contract", Message: `schema: {"n":1}`, Executed: true, Reach: ledger.ReachTransient},
+	}, *w.said[0])
+
+	w = newWorld(t)
+	w.judge = func(context.Context, *ledger.Attempt, []byte) (string, error) {
+		return "", errors.New("another contract")
+	}
+	w.lose("main", "order")
+	stop := w.reconcile(map[string]Provider{"main": quick(Provider{Lookup: w.lookup(lookup, nil)})})
+	w.awaitOutcomes(NoAnswer, 3)
+	stop()
+	require.Empty(t, w.said)
 }
 
 func TestWhatTheLookupDoesNotKnowChangesNothing(t *testing.T) {
