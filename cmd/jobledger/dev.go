@@ -218,6 +218,10 @@ func (s *devStack) becomeReady(ctx context.Context) error {
 		s.log.Info("the tables are catching up with the stream")
 		applied, err = applyDefinitions(ctx, l.client, list)
 	}
+	if errors.Is(err, publisher.ErrFull) { // whoever is to make room needs what runs here
+		s.log.Warn("the stream is full, so that the configuration's definitions could not be appended; those that the ledger has hold. Give the stream more room and start again", "error", err)
+		err = nil
+	}
 	if err = errors.Join(err, l.close()); err != nil {
 		if ctx.Err() != nil {
 			return nil

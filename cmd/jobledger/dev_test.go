@@ -4,12 +4,17 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
+
+	"jobledger/internal/stream"
 )
 
 // TestDevLives follows one data directory through the life of a dev stack: what
@@ -51,6 +56,7 @@ func TestDevLives(t *testing.T) {
 	require.NoError(t, res.Body.Close())
 	require.Equal(t, http.StatusOK, res.StatusCode)
 	http.DefaultClient.CloseIdleConnections()
+	limitDevStream(t, dev, 1)
 
 	postmaster = postmasterPID(t, dir)
 	require.NoError(t, dev.signal(syscall.SIGTERM))
@@ -58,6 +64,27 @@ func TestDevLives(t *testing.T) {
 	require.ErrorIs(t, syscall.Kill(postmaster, 0), syscall.ESRCH, "PostgreSQL outlived a clean stop")
 	require.NoFileExists(t, filepath.Join(dir, devFileName))
 	require.NotContains(t, dev.log.String(), "level=ERROR")
+
+	dev, err = startDev(dir) // how else could somebody give it more room?
+	require.NoError(t, err)
+	require.Contains(t, dev.log.String(), "the stream is full")
+	limitDevStream(t, dev, -1)
+	_, stderr, code = result(t, append(slices.Replace(job, 5, 6, "order-18"), "submit", "--kind", "echo", "--input", `{"n":1}`, "--wait")...)
+	require.Equal(t, exitOK, code, stderr)
+	require.NoError(t, dev.signal(syscall.SIGTERM))
+	require.NoError(t, dev.err, dev.log)
+}
+
+// limitDevStream gives the stream another max_bytes.
+func limitDevStream(t *testing.T, dev *devProcess, maxBytes int64) {
+	t.Helper()
+	nc, err := nats.Connect(dev.where.NATS)
+	require.NoError(t, err)
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	require.NoError(t, err)
+	_, err = js.UpdateStream(t.Context(), stream.Config("LEDGER", "ledger", 1, maxBytes))
+	require.NoError(t, err)
 }
 
 // postmasterPID is the first line of PostgreSQL's own pid file.
