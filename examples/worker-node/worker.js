@@ -93,6 +93,8 @@ async function carryOut(msg) {
   let end;
   if (stopping.signal.aborted) end = { outcome: "unsent", failure: failure("stopped", "the worker is told to exit") };
   else if (left <= margin(timeout)) end = { outcome: "unsent", failure: failure("too_late", `${since()} ms of ${timeout} have passed`) };
+  // Who has no contract of the kind cannot judge a result by it.
+  else if (start.contract && start.contract !== process.env.LEDGER_CONTRACT) end = { outcome: "unsent", failure: failure("contract_mismatch", `the job was accepted under ${start.contract}`) };
   else end = await call({ job_id: job, attempt, kind: start.kind, input: start.input }, left);
   if (await complete(claim, end)) msg.ack(); // the start is of no more use to anybody
 }

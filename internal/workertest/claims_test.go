@@ -163,6 +163,19 @@ func isTooLate(b *bench) {
 	require.Zero(b.t, b.endpoint.total())
 }
 
+// A worker that cannot judge the result by the contract under which the job was
+// accepted does not begin.
+func hasNoSuchContract(b *bench) {
+	b.run()
+	s := b.startUnder("order", "answer", "sha256:nobody-has-it", ample)
+	c := b.ends(s, ledger.OutcomeUnsent)
+	require.Equal(b.t, "contract_mismatch", c.Failure.Class)
+	require.False(b.t, c.Failure.Executed)
+	b.said(s, "+ACK")
+	b.settled()
+	require.Zero(b.t, b.endpoint.total())
+}
+
 // The answer comes in time, but the worker does not get to read it.
 func wasFrozen(b *bench) {
 	const timeoutMS = 1_000

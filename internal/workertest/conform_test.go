@@ -31,6 +31,7 @@ var checks = map[string]func(b *bench){
 	"leaves what it cannot read":                leavesWhatItCannotRead,
 	"calls nothing when it is too late":         isTooLate,
 	"calls nothing when it was frozen":          wasFrozen,
+	"calls nothing under a contract it has not": hasNoSuchContract,
 	"ends a call at the deadline":               endsAtTheDeadline,
 	"completes late rather than not":            completesLate,
 	"completes until it is acknowledged":        completesUntilAcknowledged,

@@ -221,9 +221,15 @@ type begun struct {
 // start appends the start of attempt 1 of a new job.
 func (l *ledgerPlay) start(key, do string, timeoutMS int64) *begun {
 	l.t.Helper()
+	return l.startUnder(key, do, "", timeoutMS)
+}
+
+// startUnder is start for a job that was accepted under a contract.
+func (l *ledgerPlay) startUnder(key, do, contract string, timeoutMS int64) *begun {
+	l.t.Helper()
 	s := &ledger.Start{
 		Job: ledger.JobID("acme", key), Attempt: 1, JobVersion: 1, Owner: "acme", Kind: "echo", KindSeq: 1,
-		Provider: provider, Input: fmt.Appendf(nil, `{"do":%q}`, do), TimeoutMS: timeoutMS,
+		Provider: provider, Input: fmt.Appendf(nil, `{"do":%q}`, do), TimeoutMS: timeoutMS, Contract: contract,
 	}
 	m := s.Message()
 	ack, err := l.js.Publish(l.ctx(), l.prefix+"."+m.Subject, m.Data)
