@@ -37,6 +37,7 @@ type process struct {
 
 	cmd    *exec.Cmd
 	log    logBuffer     // of all its lives
+	lives  int           // in which its projector had been at work before this one
 	done   chan struct{} // closed when cmd has ended
 	asked  bool          // it was told to end
 	frozen bool
@@ -111,6 +112,7 @@ func (p *process) launch() {
 	cmd.Stdout, cmd.Stderr = &p.log, &p.log
 	// A process of its own group, which a panic of the tests ends as well.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	p.lives = strings.Count(p.log.String(), projectorReady)
 	require.NoError(p.w.t, cmd.Start())
 	done := make(chan struct{})
 	go func() {
@@ -124,7 +126,6 @@ func (p *process) launch() {
 // projects. A worker has nothing to wait for: its starts wait for it.
 func (p *process) awaitReady() {
 	p.w.t.Helper()
-	mark := strings.Count(p.log.String(), projectorReady)
 	testenv.Eventually(p.w.t, readyWithin, func() (bool, string) {
 		if p.ended() {
 			p.w.t.Fatalf("serve --roles %s ended before it was ready:\n%s", p.roles, p.log.String())
@@ -134,7 +135,7 @@ func (p *process) awaitReady() {
 			return p.answersReady(), "/readyz of serve --roles " + p.roles + " is not 200"
 		case p.has("projector"):
 			text := p.log.String()
-			return strings.Count(text, projectorReady) > mark || strings.Contains(text, "standing by"), "the projector does not project:\n" + text
+			return strings.Count(text, projectorReady) > p.lives || strings.Contains(text, "standing by"), "the projector does not project:\n" + text
 		}
 		return true, ""
 	})

@@ -137,7 +137,7 @@ func TestReplayHasOneEffect(t *testing.T) {
 func TestReconcilerDiesInAReplay(t *testing.T) {
 	t.Parallel()
 	b := newBooks(t)
-	w, c := startWorld(t, replayConfig(b, "attempt_timeout: 1h, heartbeat_timeout: 3s"))
+	w, c := startWorld(t, replayConfig(b, heartbeats))
 	id := c.jobID("order")
 	hold := make(chan struct{})
 	b.set(func() {

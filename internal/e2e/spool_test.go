@@ -86,12 +86,15 @@ func TestASpoolIsOneProcesss(t *testing.T) {
 	require.NoError(t, os.MkdirAll(gone, 0o700))
 	require.NoError(t, os.WriteFile(filepath.Join(gone, "x.completion"), nil, 0o600))
 	worker := w.serve("worker")
+	testenv.Eventually(t, patience, func() (bool, string) { // the spool is its own from then on
+		text := worker.log.String()
+		return strings.Contains(text, "completions wait in the spool for a provider that this process does not serve"), text
+	})
 	testenv.Eventually(t, patience, func() (bool, string) {
 		out := w.run("serve", "--roles", "worker", "--spool", filepath.Join(w.dir, "spool"))
 		held := out.code == 4 && strings.Contains(out.stderr, fmt.Sprintf("in use by process %d", worker.cmd.Process.Pid))
 		return held, out.stderr
 	})
-	require.Contains(t, worker.log.String(), "completions wait in the spool for a provider that this process does not serve")
 	w.serve("worker", func(p *process) { p.args = append(p.args, "--spool", filepath.Join(w.dir, "another")) })
 	testenv.Eventually(t, patience, func() (bool, string) {
 		consumer, err := w.js.Consumer(w.ctx(), w.stream, "worker-main")
