@@ -171,8 +171,8 @@ func (w *watch) proven(provider string, kind *ledger.Kind, e *ledger.Entry) bool
 }
 
 // rowsNoteTheirEntries wants the sequence of each entry that changed a row
-// there, once and in order, and no other. Only looking once more for a proof or
-// at a brake leaves no sequence, or a row that waits for months would grow with every look.
+// there, once and in order, and no other. Only looking once more for a proof, at
+// a brake, or whether a race may be hedged leaves no sequence, or a row that waits for months would grow with every look.
 func (w *watch) rowsNoteTheirEntries(e *ledger.Entry, _ ledger.Verdict, before, after rows) error {
 	noted := func(was, is []uint64, changed bool) bool {
 		if !changed {
@@ -181,7 +181,8 @@ func (w *watch) rowsNoteTheirEntries(e *ledger.Entry, _ ledger.Verdict, before, 
 		return len(is) == len(was)+1 && is[len(is)-1] == e.Seq && (len(was) == 0 || was[len(was)-1] < e.Seq)
 	}
 	changed := before.job != after.job
-	looks := before.job.reason == ledger.FailoverUnverified || before.job.reason == ledger.ProviderPaused
+	looks := before.job.reason == ledger.FailoverUnverified || before.job.reason == ledger.ProviderPaused ||
+		w.kinds[before.job.kindSeq].Mode == ledger.ModeRace && after.job.due != 0
 	if look := before.job; looks && e.Kind == ledger.ClockDue {
 		look.due = after.job.due
 		changed = changed && look != after.job

@@ -45,10 +45,11 @@ type HistoryEntry struct {
 // Retell applies an entry of which the tables say that it concerned the job, to
 // a state that is told only such entries of this one job. It decides as Apply
 // does. What Apply would know from entries that left no trace is made up for: a
-// job that waits for a proof or a brake moves its due time with every look.
+// look for a proof or at a brake moves the job's due time and leaves none. A due
+// time that did leave one was the job's.
 func (s *State) Retell(e *Entry) (Verdict, error) {
 	if b, ok := e.Body.(*Due); ok && b.Attempt == 0 {
-		if j := s.jobs[e.Job]; j != nil && (j.StateReason == FailoverUnverified || j.StateReason == ProviderPaused) {
+		if j := s.jobs[e.Job]; j != nil {
 			j.DueAt = b.Due
 		}
 	}

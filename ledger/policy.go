@@ -298,12 +298,14 @@ func (w *window) add(a *Attempt) {
 // hedgeAt returns when the next provider of a race starts too if the one that
 // starts now has brought no result; zero if there is nothing to hedge with.
 func (st *step) hedgeAt(starting string) time.Time {
-	anyone := func(string) bool { return true }
 	if st.kind.Mode != ModeRace || st.nextHedge(starting, anyone) == "" {
 		return zeroTime
 	}
 	return st.e.At.Add(milliseconds(st.kind.HedgeAfterMS))
 }
+
+// anyone passes every provider.
+func anyone(string) bool { return true }
 
 // nextHedge returns the first provider, in the kind's order, that the race has
 // not used and that passes; starting counts as used. "" if there is none, or if
@@ -330,12 +332,21 @@ func (st *step) nextHedge(starting string, passes func(provider string) bool) st
 	return ""
 }
 
-// hedge starts the next verified provider of a race beside those at work.
+// hedge starts the next verified provider of a race beside those at work. There
+// is one that was not used, or nothing would be due; if it is paused or unproven
+// just now, the race looks again in a while, as long as somebody runs. That
+// leaves no sequence on the row.
 func (st *step) hedge() {
-	st.touchJob()
-	st.job.DueAt = zeroTime
 	ready := func(p string) bool { return st.mayStart(p) && !st.s.defs.paused(p) }
 	if p := st.nextHedge("", ready); p != "" {
 		st.start(jobHedged, p, Hedge)
+		return
 	}
+	if st.job.State == JobUnknown { // that may last; a person looks at it anyway
+		st.touchJob()
+		st.job.DueAt = zeroTime
+		return
+	}
+	st.job.DueAt = st.e.At.Add(FailoverRecheck)
+	st.markJob()
 }

@@ -270,8 +270,12 @@ func (c *twinCall) jobDue() {
 	}
 	for _, p := range j.kind.Providers {
 		if !j.used(p) && c.allowed(p) && !c.t.paused[p] {
+			c.quiet, j.due = false, time.Time{}
 			c.start(p, ledger.Hedge, "")
 			return
+		}
+		if !j.used(p) && j.state() == ledger.JobRunning { // perhaps later
+			c.quiet, j.due = true, c.e.At.Add(time.Minute)
 		}
 	}
 }
