@@ -3,6 +3,7 @@ package projector
 import (
 	"context"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -78,37 +79,30 @@ func (c *clock) look(ctx context.Context) (more bool, err error) {
 		return false, err
 	}
 	full := len(rows) == limit || len(paused) == limit
-	due := c.choose(rows, paused, now)
-	if err := c.say(ctx, due); err != nil {
-		return false, err
-	}
-	return full && len(c.said) < clockUnheard, nil
+	said, err := c.say(ctx, c.choose(rows, paused, now))
+	return said && full && len(c.said) < clockUnheard, err
 }
 
-// say appends due times.
-func (c *clock) say(ctx context.Context, due []DueRow) error {
-	failed := make([]bool, len(due))
+// say appends due times and reports whether all of them were stored. One that was
+// not is said again as one that was: ever more rarely.
+func (c *clock) say(ctx context.Context, due []DueRow) (all bool, err error) {
+	var failed atomic.Bool
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(clockAhead)
-	for i, r := range due {
+	for _, r := range due {
 		g.Go(func() error {
 			ctx, cancel := context.WithTimeout(ctx, appendTimeout)
 			defer cancel()
 			b := ledger.Due{Job: r.Job, Attempt: r.Attempt, Due: r.Due}
 			if _, err := c.appender.Append(ctx, b.Message()); err != nil {
-				failed[i] = true
+				failed.Store(true)
 				c.log.Warn("a due time was not appended; it will be said again", "job", r.Job, "attempt", r.Attempt, "error", err)
 			}
 			return nil
 		})
 	}
-	err := g.Wait()
-	for i, r := range due {
-		if failed[i] {
-			delete(c.said, r)
-		}
-	}
-	return err
+	err = g.Wait()
+	return !failed.Load(), err
 }
 
 // choose returns the rows to say now, at most clockRows of each list, and forgets

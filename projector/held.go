@@ -22,6 +22,7 @@ type attemptKey struct {
 type heldStart struct {
 	seq    uint64 // of the entry that it follows from
 	effect ledger.Effect
+	trace  string // of the request, if the start has its input
 }
 
 // heldStarts are the starts that follow from entries which were in the stream
@@ -47,9 +48,9 @@ func newHeldStarts(until uint64) heldStarts {
 	return heldStarts{until: until, by: map[attemptKey]heldStart{}, most: heldMost}
 }
 
-// add takes the effects of the entry at seq and returns those that need not be
-// held back.
-func (h *heldStarts) add(seq uint64, effects []ledger.Effect) []ledger.Effect {
+// add takes the effects of the entry at seq, with the traces of the requests at
+// hand, and returns those that need not be held back.
+func (h *heldStarts) add(seq uint64, effects []ledger.Effect, traces map[uint64]string) []ledger.Effect {
 	if seq > h.until {
 		return effects
 	}
@@ -64,7 +65,7 @@ func (h *heldStarts) add(seq uint64, effects []ledger.Effect) []ledger.Effect {
 		}
 		h.bytes += len(e.Start.Input)
 		key := attemptKey{e.Job, e.Attempt}
-		h.order, h.by[key] = append(h.order, key), heldStart{seq, e}
+		h.order, h.by[key] = append(h.order, key), heldStart{seq, e, traces[e.RequestSeq]}
 	}
 	return rest
 }
@@ -73,11 +74,11 @@ func (h *heldStarts) add(seq uint64, effects []ledger.Effect) []ledger.Effect {
 func (h *heldStarts) appended(key attemptKey) { h.take(key) }
 
 // release returns the starts to append now that everything up to seq is folded.
-func (h *heldStarts) release(seq uint64) []ledger.Effect {
-	var list []ledger.Effect
+func (h *heldStarts) release(seq uint64) []heldStart {
+	var list []heldStart
 	for len(h.order) > 0 && (seq >= h.until || len(h.by) > h.most) {
 		if s, ok := h.take(h.order[0]); ok {
-			list = append(list, s.effect)
+			list = append(list, s)
 		}
 		h.order = h.order[1:]
 	}

@@ -74,19 +74,18 @@ func TestRestoredTablesStartNothingAgain(t *testing.T) {
 	require.Equal(t, missing, log.sorted())
 }
 
-// TestHeldStartsSurviveTheirProjector: what was held back when a projector died
-// is not taken for done.
-func TestHeldStartsSurviveTheirProjector(t *testing.T) {
+// TestHeldStarts: what is held back is not taken for done.
+func TestHeldStarts(t *testing.T) {
 	t.Parallel()
 	h := newHeldStarts(100)
 	start := func(n int) []ledger.Effect {
 		return []ledger.Effect{{Kind: ledger.StartAttempt, Job: uuid.UUID{1}, Attempt: n, Start: &ledger.Start{Input: []byte("1")}}}
 	}
-	require.Empty(t, h.add(10, start(1)))
-	require.Empty(t, h.add(20, start(2)))
-	require.Empty(t, h.add(30, start(3)))
+	require.Empty(t, h.add(10, start(1), nil))
+	require.Empty(t, h.add(20, start(2), nil))
+	require.Empty(t, h.add(30, start(3), nil))
 	stop := ledger.Effect{Kind: ledger.StopAttempt}
-	require.Equal(t, []ledger.Effect{stop}, h.add(35, []ledger.Effect{stop}), "what is no start is not held")
+	require.Equal(t, []ledger.Effect{stop}, h.add(35, []ledger.Effect{stop}, nil), "what is no start is not held")
 	require.Empty(t, h.release(40))
 	require.EqualValues(t, 9, h.doneUpTo(40))
 	h.appended(attemptKey{uuid.UUID{1}, 1})
@@ -95,11 +94,11 @@ func TestHeldStartsSurviveTheirProjector(t *testing.T) {
 	require.EqualValues(t, 19, h.doneUpTo(50))
 
 	h.most = 1
-	require.Equal(t, start(2), h.release(60), "beyond the bound the oldest goes")
+	require.Equal(t, []heldStart{{20, start(2)[0], ""}}, h.release(60), "beyond the bound the oldest goes")
 	require.EqualValues(t, 29, h.doneUpTo(60))
-	require.Equal(t, start(3), h.release(100))
+	require.Equal(t, []heldStart{{30, start(3)[0], ""}}, h.release(100))
 	require.EqualValues(t, 100, h.doneUpTo(100))
-	require.Equal(t, start(4), h.add(101, start(4)), "what came later is not held")
+	require.Equal(t, start(4), h.add(101, start(4), nil), "what came later is not held")
 	require.Zero(t, h.bytes)
 	require.Empty(t, maps.Collect(maps.All(h.by)))
 }
@@ -150,3 +149,51 @@ func TestTraceGoesFromRequestToStart(t *testing.T) {
 type appenderFunc func(ctx context.Context, m ledger.Message) (uint64, error)
 
 func (f appenderFunc) Append(ctx context.Context, m ledger.Message) (uint64, error) { return f(ctx, m) }
+
+// TestHeldStartsSurviveTheirProjector: a projector that dies while it holds back
+// the starts of a backlog has not taken them for done; the next one appends them,
+// each with its trace.
+func TestHeldStartsSurviveTheirProjector(t *testing.T) {
+	t.Parallel()
+	const jobs = 600
+	w := newWorld(t, 1)
+	w.append(echoKind())
+	for i := range jobs {
+		m := request(fmt.Sprint("job ", i)).Message()
+		msg := nats.NewMsg(w.prefix + "." + m.Subject)
+		msg.Data = m.Data
+		msg.Header.Set(TraceHeader, fmt.Sprint("trace ", i))
+		_, err := w.js.PublishMsgAsync(msg)
+		require.NoError(t, err)
+	}
+	<-w.js.PublishAsyncComplete()
+	last := w.last()
+
+	g := newGate() // the first comes half the way, and dies there
+	g.open(last / 2)
+	first := &startLog{}
+	stop := w.project(appendTo(first), func(o *Options) { o.Stream = gatedStream{w.stream, g} })
+	w.caughtUp(last / 2)
+	stop()
+	require.Empty(t, first.sorted(), "it held them back")
+
+	var mu sync.Mutex
+	traces := map[string]int{}
+	second := &startLog{}
+	stop = w.project(appendTo(appenderFunc(func(ctx context.Context, m ledger.Message) (uint64, error) {
+		mu.Lock()
+		got, _ := ctx.Value(traceKey{}).(string)
+		traces[got]++
+		mu.Unlock()
+		return second.Append(ctx, m)
+	})), func(o *Options) {
+		o.WithTrace = func(ctx context.Context, traceparent string) context.Context {
+			return context.WithValue(ctx, traceKey{}, traceparent)
+		}
+	})
+	w.settled(last)
+	stop()
+	require.Len(t, second.sorted(), jobs)
+	require.Len(t, traces, jobs)
+	require.NotContains(t, traces, "")
+}

@@ -48,7 +48,7 @@ func firstAccepted(h *ledger.History) int {
 func requireSameRows(t *testing.T, want, got *ledger.Job) {
 	t.Helper()
 	for _, c := range jobsTable.cols {
-		looks := want.StateReason == ledger.FailoverUnverified || want.StateReason == ledger.ProviderPaused
+		looks := want.StateReason == ledger.FailoverUnverified || want.StateReason == ledger.ProviderPaused || want.Kind == "race"
 		if c.name == "due_at" && looks { // a look that found nothing moves it and leaves no sequence
 			continue
 		}

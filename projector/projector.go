@@ -75,9 +75,12 @@ const (
 
 // A Projector keeps the tables up with the stream.
 type Projector struct {
-	o          Options
-	status     atomic.Pointer[Status]
-	generation string // that the latest session wrote; only Run's goroutine uses it
+	o      Options
+	status atomic.Pointer[Status]
+	// The generation that the latest session wrote, and its epoch. Only Run's
+	// goroutine uses them.
+	generation string
+	epoch      int64
 }
 
 // Status is what a Projector is doing.
@@ -139,11 +142,11 @@ func (p *Projector) Run(ctx context.Context) error {
 	}
 }
 
-// moved reports whether another generation of tables is live than the one of
-// the last session.
+// moved reports whether a rebuild has switched generations, once or more often,
+// since the last session began.
 func (p *Projector) moved(ctx context.Context) bool {
 	store, err := OpenStore(ctx, p.o.Pool)
-	return err == nil && store.generation != p.generation
+	return err == nil && (store.generation != p.generation || store.epoch != p.epoch)
 }
 
 func isCorruption(err error) bool {
@@ -163,7 +166,7 @@ func (p *Projector) session(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	p.generation = store.generation
+	p.generation, p.epoch = store.generation, store.epoch
 	points, err := store.Checkpoints(ctx, true)
 	if err != nil {
 		return err

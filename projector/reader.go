@@ -312,7 +312,7 @@ func (r *reader) route(ctx context.Context, list []raw) error {
 			it.reply, it.trace = r.replySubject(h), traceOf(h)
 		}
 		first, last := shardsOf(it.entry, len(r.shards))
-		if it.entry.Kind == ledger.AttemptStart && m.seq <= r.startsUntil {
+		if it.entry.Kind == ledger.AttemptStart && it.entry.Fault == nil && m.seq <= r.startsUntil {
 			if start, err := ledger.ParseStart(it.entry.Token, m.msg.Data()); err == nil {
 				it.started = attemptKey{start.Job, start.Attempt}
 				first = jobShard(start.Job, len(r.shards))

@@ -35,7 +35,7 @@ type batch struct {
 	commit  Commit
 	answers []answer
 	effects []ledger.Effect
-	traces  map[uint64]string // of requests in the batch that have one, by sequence
+	traces  map[uint64]string // of entries in the batch that have one, by sequence
 	done    uint64            // up to where no effect is missing once these are performed
 	folded  map[Folded]int    // entries by kind and decision, for the Observer
 	oldest  time.Time         // when the first entry was stored
@@ -210,7 +210,8 @@ func (s *shard) fold(items []item, from Position) (*batch, error) {
 		if err != nil {
 			return nil, err
 		}
-		v.Effects = s.held.add(it.entry.Seq, v.Effects)
+		b.trace(it.entry.Seq, it.trace)
+		v.Effects = s.held.add(it.entry.Seq, v.Effects, b.traces)
 		home := it.entry.Job != (uuid.UUID{}) || homeShard(it.entry.Seq, s.shards) == s.number
 		if home {
 			b.take(it, v, !s.aside)
@@ -219,13 +220,27 @@ func (s *shard) fold(items []item, from Position) (*batch, error) {
 			s.memory.touch(it.entry.Job, b.number)
 		}
 	}
-	b.effects = append(b.effects, s.held.release(s.pos.Seq)...)
+	for _, h := range s.held.release(s.pos.Seq) {
+		b.trace(h.effect.RequestSeq, h.trace)
+		b.effects = append(b.effects, h.effect)
+	}
 	b.done = s.held.doneUpTo(s.pos.Seq)
 	b.commit.Shard = s.number
 	b.commit.From, b.commit.To = from, s.pos
 	b.commit.Rules = s.state.Rules()
 	b.commit.Changes = s.state.Drain()
 	return b, nil
+}
+
+// trace notes the trace context of an entry, if it has one.
+func (b *batch) trace(seq uint64, trace string) {
+	if trace == "" {
+		return
+	}
+	if b.traces == nil {
+		b.traces = map[uint64]string{}
+	}
+	b.traces[seq] = trace
 }
 
 // take adds what follows from one entry to the batch, with its effects and its
@@ -238,12 +253,6 @@ func (b *batch) take(it item, v ledger.Verdict, effects bool) {
 		return
 	}
 	b.effects = append(b.effects, v.Effects...)
-	if it.trace != "" && it.entry.Kind == ledger.JobRequest {
-		if b.traces == nil {
-			b.traces = map[uint64]string{}
-		}
-		b.traces[it.entry.Seq] = it.trace
-	}
 	if v.Answer.Decision == "" {
 		return
 	}

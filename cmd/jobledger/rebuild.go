@@ -38,6 +38,7 @@ func (c *cli) rebuild(ctx context.Context, accept bool) error {
 	if err != nil {
 		return err
 	}
+	boundGarbage() // what lives is little: batches, and the jobs that are open
 	m := newMeter(c.stderr, "entries", -1)
 	phase := projector.RebuildPhase("")
 	report, err := projector.Rebuild(ctx, projector.RebuildOptions{
