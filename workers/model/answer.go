@@ -167,7 +167,8 @@ func (p *Provider) readStream(answer *http.Response, r *reply) *workers.CallErro
 		return bodyFailure(err)
 	}
 	events := 0
-	answer.Body = &boundedBody{Reader: reader, Closer: answer.Body}
+	body := &boundedBody{Reader: reader, Closer: answer.Body}
+	answer.Body = body
 	last := false
 	err = p.api.events(answer, func(kind string, data []byte) (bool, error) {
 		events++
@@ -181,7 +182,7 @@ func (p *Provider) readStream(answer *http.Response, r *reply) *workers.CallErro
 		return asFailure(err)
 	case last:
 		return nil
-	case events == 0:
+	case events == 0 && body.total > 0:
 		return fail(foreign, "", fmt.Errorf("HTTP %s, and no event of a stream", answer.Status))
 	}
 	return fail(cutShort, "", fmt.Errorf("the stream ended without its last event, after %d events and %d bytes of text", events, r.text.Len()))

@@ -152,7 +152,7 @@ func (p *Provider) Call(ctx context.Context, c workers.Call) (workers.Result, er
 		return workers.Result{}, fail(noPrompt, "", err)
 	}
 	x := &exchange{p: p, call: c}
-	answer, err := p.api.ask(ctx, x, question{task: t, kind: c.Kind, system: prompt.System, user: prompt.User, stream: p.options.Stream})
+	answer, err := p.api.ask(ctx, x, question{task: t, kind: c.Kind, system: prompt.System, user: prompt.User, stream: p.options.Stream}) //nolint:bodyclose // x.close closes it
 	defer x.close()
 	var r reply
 	failure := x.failure(err)
