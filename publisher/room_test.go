@@ -92,6 +92,21 @@ func TestRequestsAreRefusedWhileTheRestStillFits(t *testing.T) {
 	})
 }
 
+// What is refused is refused by knowledge that is new: whoever has made room need
+// not wait until somebody has noticed.
+func TestNobodyIsRefusedByWhatWas(t *testing.T) {
+	t.Parallel()
+	const maxBytes, patience = 256 << 10, time.Second // for an answer
+	js, name, prefix, a := limited(t, maxBytes, publisher.Options{FillAge: time.Nanosecond})
+	requireFull(t, fill(t, a, 1000))
+	limit(t, js, name, prefix, 2*maxBytes)
+	began := time.Now()
+	if _, err := a.Append(testContext(t), padded("again", 50_000), ""); err != nil {
+		requireFull(t, err)
+		require.GreaterOrEqual(t, time.Since(began), patience, "there was room, and it was not asked for")
+	}
+}
+
 // Between two looks at the stream an Appender counts what it lets through.
 func TestABurstDoesNotOutrunWhatIsKnown(t *testing.T) {
 	t.Parallel()

@@ -209,6 +209,34 @@ func TestSilentWorkersAreLost(t *testing.T) {
 	b.awaitLost("dies/1", "dies/1", "dies/1", "dies/2")
 }
 
+// Between the judgement and its saying a worker may be heard of.
+func TestALastLookBeforeALossIsSaid(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	beacon, err := NewBeacon(BeaconOptions{JetStream: b.js, Stream: b.stream, Name: "watcher/1"})
+	require.NoError(t, err)
+	w, err := NewWatcher(WatcherOptions{JetStream: b.js, Stream: b.stream, Beacon: beacon, Reader: b, Ledger: b, Actor: "reconciler/1"})
+	require.NoError(t, err)
+	now := time.Now()
+	w.now = func() time.Time { return now }
+	pass := func(d time.Duration) { // hearing itself
+		for end := now.Add(d); now.Before(end); now = now.Add(w.timing.beat) {
+			w.sight.heardOwn(now, now)
+		}
+		w.sight.heardOwn(now, now)
+	}
+	b.holds("worker/1", "order", 10*time.Second)
+	held := b.table[0]
+	w.sight.heard(held.Worker, 1, now)
+	pass(20 * time.Second)
+	w.sight.heard(held.Worker, 2, now) // and judged by what was before
+	w.sayLost(t.Context(), held)
+	require.Empty(t, b.lost())
+	pass(20 * time.Second)
+	w.sayLost(t.Context(), held)
+	require.Equal(t, []string{"worker/1"}, b.lost())
+}
+
 // Those who were silent while the watcher was cut off are judged only by what
 // comes after; and the watcher finds its way back.
 func TestOwnOutageCountsForNobody(t *testing.T) {
