@@ -41,7 +41,6 @@ func (p *Provider) CountTokens(ctx context.Context, kind string, input []byte) (
 	id := uuid.New()
 	x := &exchange{p: p, call: workers.Call{JobID: id, Attempt: 1, Kind: kind, IdempotencyKey: "count-" + id.String()}}
 	defer x.close()
-	//nolint:bodyclose // x closes it
 	answer, err := api.count(ctx, x, question{task: t, kind: kind, system: prompt.System, user: prompt.User}) //nolint:bodyclose // x.close closes it
 	if failure := x.failure(err); failure != nil {
 		return 0, fmt.Errorf("the server does not count the prompt's tokens: %s", p.clean(failure.Err.Error()))
