@@ -30,7 +30,7 @@ test: setup ## run every test
 	$(GO) test -timeout 20m ./...
 
 race: setup ## run the tests of what runs concurrently under the race detector
-	$(GO) test -race -timeout 20m ./ledger ./publisher/... ./projector ./workers
+	$(GO) test -race -timeout 20m ./ledger ./publisher/... ./projector ./workers/...
 
 lint: ## check formatting, vet, .golangci.yml and the rules for SQL
 	@GO="$(GO)" scripts/lint.sh
