@@ -117,7 +117,7 @@ func (c *cli) root() *cobra.Command {
 	f.StringVar(&c.logFormat, "log-format", "text", "`FORMAT` of the log: text or json")
 
 	root.AddCommand(c.devCommand(), c.execEchoCommand(), c.initCommand(), c.serveCommand(), c.migrateCommand(),
-		c.kindCommand(), c.providerCommand(), c.submitCommand(), c.jobCommand(), c.attemptCommand(),
+		c.contractCommand(), c.kindCommand(), c.providerCommand(), c.submitCommand(), c.jobCommand(), c.attemptCommand(),
 		c.rejectionsCommand(), c.rebuildCommand(), c.verifyCommand(), c.doctorCommand(), c.benchCommand(), c.versionCommand())
 	c.completeFlags(root)
 	fixed(root, "output", "table", "json")

@@ -62,7 +62,7 @@ func (s *stack) start(ctx context.Context) error {
 		select {
 		case err := <-s.ended:
 			s.ended <- err
-			return false, fmt.Errorf("the dev stack has ended: %v", err)
+			return false, errors.Join(errors.New("the dev stack has ended"), err)
 		default:
 		}
 		_, err := os.Stat(s.path("data/dev.json"))

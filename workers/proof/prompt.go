@@ -31,11 +31,12 @@ type PromptQuestion struct {
 	Fault  string   `json:"fault,omitempty"`  // why it is not as it should be
 }
 
-// provePrompts makes the prompt of each question and looks at it; nil if the
-// contract has none. A prompt fails if it cannot be made, loses or changes a part
+// Prompts makes the prompt of each question and looks at it; nil if the contract
+// has none. Of the options it looks at Contract, Kind, Questions, Timeout and
+// Counter. A prompt fails if it cannot be made, loses or changes a part
 // of the input, or has too many tokens. Where there is a bound and nobody can
 // count, it is not proved.
-func provePrompts(ctx context.Context, o *Options) *PromptReport {
+func Prompts(ctx context.Context, o *Options) *PromptReport {
 	p := o.Contract.Prompt()
 	if p == nil {
 		return nil

@@ -101,7 +101,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 		o.wait = pause
 	}
 	r := newReport(&o)
-	if r.Prompt = provePrompts(ctx, &o); r.Prompt != nil && r.Prompt.Verdict == Failed {
+	if r.Prompt = Prompts(ctx, &o); r.Prompt != nil && r.Prompt.Verdict == Failed {
 		r.conclude()
 		return r, ctx.Err()
 	}
