@@ -219,7 +219,8 @@ func (s *devStack) becomeReady(ctx context.Context) error {
 		applied, err = applyDefinitions(ctx, l.client, list)
 	}
 	if errors.Is(err, publisher.ErrFull) { // whoever is to make room needs what runs here
-		s.log.Warn("the stream is full, so that the configuration's definitions could not be appended; those that the ledger has hold. Give the stream more room and start again", "error", err)
+		// As a component of its own, lest another's warning silences it.
+		s.log.With("component", "start").Warn("the stream is full, so that the configuration's definitions could not be appended; those that the ledger has hold. Give the stream more room and start again", "error", err)
 		err = nil
 	}
 	if err = errors.Join(err, l.close()); err != nil {
