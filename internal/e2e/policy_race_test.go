@@ -75,7 +75,8 @@ func TestAHedgeThatHasNotBegun(t *testing.T) {
 	mainHand := w.byHand("main") // the test, and nobody works for spare
 	unproved := c.create("unproved", infer(`"answer"`))
 	first := mainHand.next()
-	w.eventually(0, "SELECT count(*) FROM ledger.jobs WHERE due_at IS NOT NULL") // the clock has looked
+	// The clock has looked, and will look again.
+	w.eventually(1, "SELECT count(*) FROM ledger.jobs WHERE id = $1 AND due_at >= created_at + interval '10 seconds'", unproved)
 	require.Equal(t, 1, w.number("SELECT count(*) FROM ledger.attempts WHERE job_id = $1", unproved))
 	w.is(first.succeed(), "accepted", "")
 
