@@ -129,14 +129,17 @@ func TestSpecErrors(t *testing.T) {
 		"/input/properties/text/type": func(s *contract.Spec) { s.Input = json.RawMessage(`{"properties":{"text":{"type":"strin"}}}`) },
 		"/result":                     func(s *contract.Spec) { s.Result = json.RawMessage(`{"$ref":"http://127.0.0.1/x"}`) },
 		"/assertions/0/expr":          func(s *contract.Spec) { s.Assertions[0].Expr = "size(" },
-		"/assertions/0/name":          func(s *contract.Spec) { s.Assertions[0].Name = "" },
-		"/limits/result_bytes":        func(s *contract.Spec) { s.Limits.ResultBytes = -1 },
-		"/prompt/user":                func(s *contract.Spec) { s.Prompt.User = "{{.text" },
-		"/prompt/temperature":         func(s *contract.Spec) { hot := 3.0; s.Prompt.Temperature = &hot },
-		"/cases/0/input/more":         func(s *contract.Spec) { s.Cases[0].Input = json.RawMessage(`{"text":"x","max":"many"}`) },
-		"/cases/0/expect/0":           func(s *contract.Spec) { s.Cases[0].Expect = []string{"result.summary + "} },
-		"/cases/1/name":               func(s *contract.Spec) { s.Cases = append(s.Cases, s.Cases[0]) },
-		"/cases":                      func(s *contract.Spec) { s.Cases[0].Instructions = false },
+		"/result/$schema": func(s *contract.Spec) {
+			s.Result = json.RawMessage(`{"$schema":"http://json-schema.org/draft-07/schema#"}`)
+		},
+		"/assertions/0/name":   func(s *contract.Spec) { s.Assertions[0].Name = "" },
+		"/limits/result_bytes": func(s *contract.Spec) { s.Limits.ResultBytes = -1 },
+		"/prompt/user":         func(s *contract.Spec) { s.Prompt.User = "{{.text" },
+		"/prompt/temperature":  func(s *contract.Spec) { hot := 3.0; s.Prompt.Temperature = &hot },
+		"/cases/0/input/more":  func(s *contract.Spec) { s.Cases[0].Input = json.RawMessage(`{"text":"x","max":"many"}`) },
+		"/cases/0/expect/0":    func(s *contract.Spec) { s.Cases[0].Expect = []string{"result.summary + "} },
+		"/cases/1/name":        func(s *contract.Spec) { s.Cases = append(s.Cases, s.Cases[0]) },
+		"/cases":               func(s *contract.Spec) { s.Cases[0].Instructions = false },
 	} {
 		s := summarize()
 		change(&s)
@@ -167,12 +170,17 @@ func TestPrompt(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "Summarize:\nsay \"hello\" & <bye>", r.User)
 	require.Equal(t, "End with DONE.", r.System)
-	lost, err := c.Lost(input, r)
+	lost, err := c.Lost(input)
 	require.NoError(t, err)
 	require.Empty(t, lost)
-	lost, err = c.Lost([]byte(`{"text":"hello","max":17}`), contract.Rendered{User: "hell"})
+	lost, err = c.Lost([]byte(`{"text":"17 hellos","max":17}`))
 	require.NoError(t, err)
-	require.Equal(t, []string{"/max", "/text"}, lost)
+	require.Equal(t, []string{"/max"}, lost, "the text's 17 is not that of max")
+	mangled := summarize()
+	mangled.Prompt.User = `{{printf "%.4s" .text}}`
+	lost, err = compile(t, mangled).Lost(input)
+	require.NoError(t, err)
+	require.Equal(t, []string{"/text"}, lost)
 	_, err = c.Render([]byte(`{"max":1}`))
 	require.ErrorContains(t, err, "user part")
 	_, err = compile(t, contract.Spec{}).Render(input)

@@ -66,40 +66,70 @@ func (c *Contract) Render(input []byte) (Rendered, error) {
 	if err != nil {
 		return Rendered{}, fmt.Errorf("the input: %w", err)
 	}
+	return c.prompt.render(doc)
+}
+
+func (p *prompt) render(doc any) (Rendered, error) {
 	var system, user strings.Builder
-	if err := c.prompt.system.Execute(&system, doc); err != nil {
+	if err := p.system.Execute(&system, doc); err != nil {
 		return Rendered{}, fmt.Errorf("the prompt's system part: %w", err)
 	}
-	if err := c.prompt.user.Execute(&user, doc); err != nil {
+	if err := p.user.Execute(&user, doc); err != nil {
 		return Rendered{}, fmt.Errorf("the prompt's user part: %w", err)
 	}
 	return Rendered{system.String(), user.String()}, nil
 }
 
-// Lost returns the parts of an input that its prompt does not hold word for word,
-// as JSON Pointers: texts, numbers and truth values. A template that leaves out
-// or changes a part of the input asks for other work than was submitted.
-func (c *Contract) Lost(input []byte, r Rendered) ([]string, error) {
+// Lost returns the parts of an input that do not reach its prompt as they are, as
+// JSON Pointers: texts, numbers and truth values. A part is lost if the prompt
+// does not hold it, or stays the same when it is changed. A template that leaves
+// out or changes a part of the input asks for other work than was submitted.
+func (c *Contract) Lost(input []byte) ([]string, error) {
+	before, err := c.Render(input)
+	if err != nil {
+		return nil, err
+	}
 	doc, err := document(input)
 	if err != nil {
 		return nil, fmt.Errorf("the input: %w", err)
 	}
 	var lost []string
-	eachLeaf("", doc, func(pointer string, v any) {
-		if !r.holds(v) {
+	eachLeaf("", doc, func(v any) { doc = v }, func(pointer string, v any, set func(any)) {
+		set(another(v))
+		after, err := c.prompt.render(doc)
+		set(v)
+		// A template that fails on another value has looked at it.
+		if !before.holds(v) || err == nil && after == before {
 			lost = append(lost, pointer)
 		}
 	})
 	return lost, nil
 }
 
+// another returns another value of the same type.
+func another(v any) any {
+	switch v := v.(type) {
+	case string:
+		return v + "\u2021another"
+	case bool:
+		return !v
+	}
+	if n := json.Number("918273645"); v != n {
+		return n
+	}
+	return json.Number("918273644")
+}
+
 // holds reports whether a part of the prompt has the value, as it is or as JSON.
+// A truth value may be told in any words.
 func (r Rendered) holds(v any) bool {
 	texts := []string{fmt.Sprint(v)}
-	if s, ok := v.(string); ok {
-		quoted, err := asJSON(s)
-		if err == nil {
-			texts = []string{s, strings.Trim(quoted, `"`)}
+	switch v := v.(type) {
+	case bool:
+		return true
+	case string:
+		if quoted, err := asJSON(v); err == nil {
+			texts = []string{v, quoted[1 : len(quoted)-1]}
 		}
 	}
 	for _, text := range texts {
@@ -110,21 +140,21 @@ func (r Rendered) holds(v any) bool {
 	return false
 }
 
-// eachLeaf visits the texts, numbers and truth values of a document in an order
-// that is always the same.
-func eachLeaf(at string, v any, visit func(pointer string, v any)) {
+// eachLeaf visits the texts, numbers and truth values of a document, each with
+// what puts another value in its place, in an order that is always the same.
+func eachLeaf(at string, v any, set func(any), visit func(pointer string, v any, set func(any))) {
 	switch v := v.(type) {
 	case map[string]any:
 		for _, k := range sortedKeys(v) {
-			eachLeaf(at+jsonPointer([]string{k}), v[k], visit)
+			eachLeaf(at+jsonPointer([]string{k}), v[k], func(other any) { v[k] = other }, visit)
 		}
 	case []any:
 		for i, e := range v {
-			eachLeaf(fmt.Sprintf("%s/%d", at, i), e, visit)
+			eachLeaf(fmt.Sprintf("%s/%d", at, i), e, func(other any) { v[i] = other }, visit)
 		}
 	case nil:
 	default:
-		visit(at, v)
+		visit(at, v, set)
 	}
 }
 

@@ -38,6 +38,9 @@ func newValidator(at string, text json.RawMessage) (*validator, error) {
 	if err != nil {
 		return nil, specError(at, "%v", err)
 	}
+	if pointer, found := otherDraft(doc); found != "" {
+		return nil, specError(at+pointer, "%q; expected %q, or no $schema at all: other drafts close no objects", found, draft2020)
+	}
 	c := jsonschema.NewCompiler()
 	c.DefaultDraft(jsonschema.Draft2020)
 	c.AssertFormat()
@@ -51,6 +54,31 @@ func newValidator(at string, text json.RawMessage) (*validator, error) {
 		return nil, specError(at+pointer, "it is no JSON Schema (2020-12): %s", problem)
 	}
 	return &validator{s}, nil
+}
+
+const draft2020 = "https://json-schema.org/draft/2020-12/schema"
+
+// otherDraft finds a schema, or a part of one, that says it is of another draft.
+// What closes objects here is unknown to older drafts, which would pass it over.
+func otherDraft(doc any) (pointer, found string) {
+	switch v := doc.(type) {
+	case map[string]any:
+		if s, ok := v["$schema"].(string); ok && strings.TrimSuffix(s, "#") != draft2020 {
+			return "/$schema", s
+		}
+		for _, k := range sortedKeys(v) {
+			if at, s := otherDraft(v[k]); s != "" {
+				return jsonPointer([]string{k}) + at, s
+			}
+		}
+	case []any:
+		for i, e := range v {
+			if at, s := otherDraft(e); s != "" {
+				return fmt.Sprintf("/%d%s", i, at), s
+			}
+		}
+	}
+	return "", ""
 }
 
 // schemaURL is where a schema stands for itself. It has a path, so that what is

@@ -46,6 +46,20 @@ func (r *reply) called(id, model string) {
 	}
 }
 
+// ends takes on why the answer ended. Once it has ended badly it does not end
+// well any more, whatever a later event says.
+func (r *reply) ends(why string) {
+	if why != "" && (r.finish == "" || endsWell(r.finish)) {
+		r.finish = why
+	}
+}
+
+// endsWell reports whether an answer that ends so is whole.
+func endsWell(finish string) bool {
+	finish = strings.ToLower(finish)
+	return finish == "stop" || finish == "end_turn"
+}
+
 // content takes on what an API calls content: text, or a list of parts, of which
 // those with text count; null is nothing.
 func (r *reply) content(raw string) error {

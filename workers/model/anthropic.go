@@ -101,7 +101,7 @@ func (a *anthropicAPI) document(body []byte, r *reply) error {
 	u := m.Usage
 	a.usage(u.JSON.InputTokens.Valid(), u.InputTokens+u.CacheCreationInputTokens+u.CacheReadInputTokens,
 		u.JSON.OutputTokens.Valid(), u.OutputTokens, r)
-	r.finish = string(m.StopReason)
+	r.ends(string(m.StopReason))
 	r.refusal.WriteString(m.StopDetails.Explanation)
 	if m.JSON.Content.Raw() == "" {
 		return errors.New("it has no content")
@@ -135,9 +135,7 @@ func (a *anthropicAPI) event(data []byte, r *reply) (last bool, err error) {
 			r.text.WriteString(e.Delta.Text)
 		}
 	case "message_delta":
-		if e.Delta.StopReason != "" {
-			r.finish = string(e.Delta.StopReason)
-		}
+		r.ends(string(e.Delta.StopReason))
 		r.refusal.WriteString(e.Delta.StopDetails.Explanation)
 		u := e.Usage // counts from the beginning
 		a.usage(u.JSON.InputTokens.Valid(), u.InputTokens+u.CacheCreationInputTokens+u.CacheReadInputTokens,

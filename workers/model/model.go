@@ -8,7 +8,9 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"jobledger/ledger"
@@ -189,7 +191,7 @@ func (p *Provider) judge(r *reply) *workers.CallError {
 		return fail(cutOff, "", fmt.Errorf("the output was cut off: it ended with %s after %d bytes of text", finish, r.text.Len()))
 	case r.parts == 0:
 		return fail(noOutput, "", errors.New("the answer has no output"))
-	case finish != "stop" && finish != "end_turn":
+	case !endsWell(finish):
 		return fail(otherEnd, "", fmt.Errorf("the output ended with %s; expected stop or end_turn", ledger.Quote(p.clean(r.finish))))
 	case strings.TrimSpace(r.text.String()) == "":
 		return fail(noOutput, "", errors.New("the answer has no text"))
@@ -201,13 +203,37 @@ func (p *Provider) judge(r *reply) *workers.CallError {
 
 // holdsKey reports whether the API key stands in a text.
 func (p *Provider) holdsKey(text string) bool {
-	return len(p.options.APIKey) >= minSecretBytes && strings.Contains(text, p.options.APIKey)
+	key := p.options.APIKey
+	return len(key) >= minSecretBytes && (strings.Contains(text, key) || strings.Contains(unescaped(text), key))
+}
+
+// jsonEscape is how JSON may spell a character.
+var jsonEscape = regexp.MustCompile(`\\(?:u([0-9a-fA-F]{4})|(.))`)
+
+// unescaped returns a text with the escapes of JSON and of URLs taken out, to
+// look for what they may hide.
+func unescaped(text string) string {
+	if strings.ContainsRune(text, '\\') {
+		text = jsonEscape.ReplaceAllStringFunc(text, func(escape string) string {
+			if code, err := strconv.ParseUint(escape[2:], 16, 32); err == nil && escape[1] == 'u' {
+				return string(rune(code))
+			}
+			return escape[1:]
+		})
+	}
+	if plain, err := url.PathUnescape(text); err == nil {
+		return plain
+	}
+	return text
 }
 
 // clean takes the API key out of a text.
 func (p *Provider) clean(text string) string {
 	if !p.holdsKey(text) {
 		return text
+	}
+	if !strings.Contains(text, p.options.APIKey) {
+		text = unescaped(text)
 	}
 	return strings.ReplaceAll(text, p.options.APIKey, "[API key]")
 }

@@ -95,7 +95,7 @@ func (a *openAI) document(body []byte, r *reply) error {
 	}
 	first := c.Choices[0]
 	r.parts++
-	r.finish = first.FinishReason
+	r.ends(first.FinishReason)
 	r.refusal.WriteString(first.Message.Refusal)
 	return r.content(first.Message.JSON.Content.Raw())
 }
@@ -115,9 +115,7 @@ func (a *openAI) event(data []byte, r *reply) (last bool, err error) {
 			continue // nobody asked for more than one
 		}
 		r.parts++
-		if choice.FinishReason != "" {
-			r.finish = choice.FinishReason
-		}
+		r.ends(choice.FinishReason)
 		r.refusal.WriteString(choice.Delta.Refusal)
 		if err := r.content(choice.Delta.JSON.Content.Raw()); err != nil {
 			return false, err

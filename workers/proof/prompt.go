@@ -57,12 +57,8 @@ func Prompts(ctx context.Context, o *Options) *PromptReport {
 
 func provePrompt(ctx context.Context, o *Options, q Question) (r PromptQuestion, uncounted string) {
 	r.Name = q.Name
-	rendered, err := o.Contract.Render(q.Input)
-	if err != nil {
-		r.Fault = clip(err.Error())
-		return r, ""
-	}
-	if r.Lost, err = o.Contract.Lost(q.Input, rendered); err != nil {
+	var err error
+	if r.Lost, err = o.Contract.Lost(q.Input); err != nil {
 		r.Fault = clip(err.Error())
 		return r, ""
 	}
