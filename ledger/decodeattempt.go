@@ -42,6 +42,8 @@ func ParseStart(provider string, data []byte) (*Start, error) {
 			b.TimeoutMS = r.int()
 		case "contract":
 			b.Contract = r.text()
+		case "provider_digest":
+			b.ProviderDigest = r.text()
 		default: // a newer projector may say more
 			r.skip()
 		}

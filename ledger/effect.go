@@ -69,11 +69,11 @@ func (s *State) StartEffect(j *Job, a *Attempt) (Effect, error) {
 	if kind == nil {
 		return Effect{}, missingKind(j.RequestedSeq, j)
 	}
-	return startEffect(j, a, kind), nil
+	return s.startEffect(j, a, kind), nil
 }
 
-func startEffect(j *Job, a *Attempt, k *Kind) Effect {
-	return Effect{
+func (s *State) startEffect(j *Job, a *Attempt, k *Kind) Effect {
+	e := Effect{
 		Kind: StartAttempt, Job: j.ID, Attempt: a.Number, Provider: a.Provider, RequestSeq: j.RequestedSeq,
 		Start: &Start{
 			Job: j.ID, Attempt: a.Number, JobVersion: a.JobVersion, Owner: j.Owner, Kind: j.Kind,
@@ -81,6 +81,10 @@ func startEffect(j *Job, a *Attempt, k *Kind) Effect {
 			Contract: k.Contract,
 		},
 	}
+	if p := s.defs.providers[a.Provider]; p != nil && a.Reason != Manual && a.Provider != firstChoice(j, k) {
+		e.Start.ProviderDigest = p.Digest.String()
+	}
+	return e
 }
 
 // AnnounceEffect returns the announcement of the job's present state.

@@ -161,6 +161,10 @@ type Start struct {
 	Input      []byte // verbatim from the request
 	TimeoutMS  int64  // how long the attempt may take after the claim
 	Contract   string // the contract's digest, "" for none
+	// ProviderDigest, in hex, is that of the provider's definition which the proof
+	// is about that allowed this start; "" for a start that needed none. A worker
+	// with another definition must not carry it out.
+	ProviderDigest string
 }
 
 // Message implements Body.
@@ -176,6 +180,7 @@ func (b *Start) Message() Message {
 	o.raw("input", b.Input)
 	o.int("timeout_ms", b.TimeoutMS)
 	o.optText("contract", b.Contract)
+	o.optText("provider_digest", b.ProviderDigest)
 	return message(AttemptStart, b.Provider, b.Job, b.Attempt, o.close())
 }
 

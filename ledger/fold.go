@@ -240,7 +240,7 @@ func (st *step) start(event jobEvent, provider string, reason AttemptReason) *At
 	if st.out.Answer.Attempt == 0 { // an entry about an attempt is answered about that one
 		st.out.Answer.Attempt = a.Number
 	}
-	st.out.Effects = append(st.out.Effects, startEffect(j, a, st.kind))
+	st.out.Effects = append(st.out.Effects, st.s.startEffect(j, a, st.kind))
 	return a
 }
 

@@ -245,6 +245,10 @@ func TestGoldenStarts(t *testing.T) {
 			Job: goldenJob, Attempt: 1, JobVersion: 1, Owner: "acme", Kind: "summarize", KindSeq: 2, Provider: "primary",
 			Input: []byte(`null`), TimeoutMS: 60_000,
 		},
+		"attempt.start.proven": {
+			Job: goldenJob, Attempt: 2, JobVersion: 1, Owner: "acme", Kind: "summarize", KindSeq: 7, Provider: "fallback",
+			Input: []byte(`1`), TimeoutMS: 60_000, Contract: "sha256:0011", ProviderDigest: strings.Repeat("0a", 32),
+		},
 		"attempt.start.full": {
 			Job: goldenJob, Attempt: 12, JobVersion: 3, Owner: "acme \"é\"", Kind: "summarize", KindSeq: 2, Provider: "fallback",
 			Input: []byte(`{"text": "h\u00e9llo", "n": 1.0}`), TimeoutMS: 60_000, Contract: "sha256:0011",

@@ -69,7 +69,7 @@ func (r *run) step(s said) (err error) {
 	if err := r.watch.see(e, got, after); err != nil {
 		return err
 	}
-	if err := differVerdict(e, got, want); err != nil {
+	if err := differVerdict(r.twin, e, got, want); err != nil {
 		return fmt.Errorf("the twin disagrees: %w", err)
 	}
 	if err := differ(after, rowsOfTwin(r.twin.jobs[e.Job])); err != nil {

@@ -141,7 +141,7 @@ func differ(got, want rows) error {
 }
 
 // differVerdict compares what the fold says with what the twin says.
-func differVerdict(e *ledger.Entry, got ledger.Verdict, want twinAnswer) error {
+func differVerdict(t *twin, e *ledger.Entry, got ledger.Verdict, want twinAnswer) error {
 	a := got.Answer
 	wanted := ledger.Answer{
 		Seq: e.Seq, Decision: want.decision, Reason: want.reason, Detail: a.Detail, Job: e.Job, Attempt: want.attempt,
@@ -153,7 +153,7 @@ func differVerdict(e *ledger.Entry, got ledger.Verdict, want twinAnswer) error {
 	if err := differRejection(e, got, want); err != nil {
 		return err
 	}
-	return differEffects(got.Effects, want)
+	return differEffects(t, got.Effects, want)
 }
 
 func differRejection(e *ledger.Entry, got ledger.Verdict, want twinAnswer) error {
@@ -205,7 +205,7 @@ func differRejection(e *ledger.Entry, got ledger.Verdict, want twinAnswer) error
 }
 
 // differEffects expects stops, then starts, then the announcement.
-func differEffects(got []ledger.Effect, want twinAnswer) error {
+func differEffects(t *twin, got []ledger.Effect, want twinAnswer) error {
 	count := len(want.stopped) + len(want.started)
 	if want.announce {
 		count++
@@ -221,7 +221,7 @@ func differEffects(got []ledger.Effect, want twinAnswer) error {
 		}
 	}
 	for i, a := range want.started {
-		if err := differStart(got[len(want.stopped)+i], j, a); err != nil {
+		if err := differStart(t, got[len(want.stopped)+i], j, a); err != nil {
 			return err
 		}
 	}
@@ -236,7 +236,7 @@ func differEffects(got []ledger.Effect, want twinAnswer) error {
 	return nil
 }
 
-func differStart(e ledger.Effect, j *twinJob, a *twinAttempt) error {
+func differStart(t *twin, e ledger.Effect, j *twinJob, a *twinAttempt) error {
 	if e.Kind != ledger.StartAttempt || e.Job != j.id || e.Attempt != a.number || e.Provider != a.provider ||
 		e.RequestSeq != j.createdSeq || e.Start == nil {
 		return fmt.Errorf("effect %+v, want the start of attempt %d of %+v", e, a.number, j)
@@ -248,6 +248,9 @@ func differStart(e ledger.Effect, j *twinJob, a *twinAttempt) error {
 	want := ledger.Start{
 		Job: j.id, Attempt: a.number, JobVersion: j.version, Owner: j.owner, Kind: j.kind.Name, KindSeq: j.kindSeq,
 		Provider: a.provider, TimeoutMS: j.kind.AttemptTimeoutMS, Contract: j.kind.Contract,
+	}
+	if a.provider != j.first() && a.why != ledger.Manual { // it rests on a proof, which is about a definition
+		want.ProviderDigest = t.providers[a.provider].String()
 	}
 	got.Input = nil
 	if fmt.Sprint(got) != fmt.Sprint(want) {

@@ -31,9 +31,25 @@ func (a *attempt) terms() (*contract.Contract, error) {
 		a.start.Contract, a.start.Kind, has))
 }
 
-// agree settles the contract, and checks the input against it. The error is how
-// the attempt ends without a call.
+// proved says that this worker's definition of the provider is not the one whose
+// proof allowed the start: what it would call is not what was proved.
+func (a *attempt) proved() error {
+	want, has := a.start.ProviderDigest, a.w.o.ProviderDigest
+	if want == "" || has == "" || want == has {
+		return nil
+	}
+	return notCalled("provider_mismatch", fmt.Errorf(
+		"the start rests on a proof of the definition %s of provider %s, and this worker has %s; apply its configuration and verify the provider, or give it the one that was applied",
+		want, a.start.Provider, has))
+}
+
+// agree settles what the start rests on: the definition that was proved, and the
+// contract, which the input is checked against. The error is how the attempt ends
+// without a call.
 func (a *attempt) agree() (err error) {
+	if err := a.proved(); err != nil {
+		return err
+	}
 	if a.contract, err = a.terms(); err != nil || a.contract == nil {
 		return err
 	}

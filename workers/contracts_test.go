@@ -29,10 +29,14 @@ func summaries(t testing.TB) *contract.Contract {
 // contract.
 func (r *rig) under(key, digest, input string) {
 	r.t.Helper()
-	start := &ledger.Start{
+	r.publish(&ledger.Start{
 		Job: ledger.JobID("acme", key), Attempt: 1, JobVersion: 1, Owner: "acme", Kind: "summarize", KindSeq: 1,
 		Provider: testProvider, Input: []byte(input), TimeoutMS: r.timeoutMS, Contract: digest,
-	}
+	})
+}
+
+func (r *rig) publish(start *ledger.Start) {
+	r.t.Helper()
 	m := start.Message()
 	_, err := r.js.Publish(context.Background(), r.prefix+"."+m.Subject, m.Data)
 	require.NoError(r.t, err)
@@ -119,6 +123,43 @@ func TestContractsAreKept(t *testing.T) {
 			require.Equal(t, test.reach, got.Failure.Reach)
 			require.False(t, got.Failure.Executed)
 			require.Empty(t, got.Output)
+			require.Equal(t, test.calls, calls.Load())
+			r.settled()
+		})
+	}
+}
+
+// TestWhatWasProvedIsCalled: a start that rests on a proof is not carried out by
+// a worker with another definition of the provider.
+func TestWhatWasProvedIsCalled(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		proved, own string
+		outcome     ledger.Outcome
+		calls       int32
+	}{
+		"the same":     {"0a0a", "0a0a", ledger.OutcomeSucceeded, 1},
+		"another":      {"0a0a", "0b0b", ledger.OutcomeUnsent, 0},
+		"no proof":     {"", "0b0b", ledger.OutcomeSucceeded, 1},
+		"not compared": {"0a0a", "", ledger.OutcomeSucceeded, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var calls atomic.Int32
+			r := newRig(t, 1, providerFunc(func(context.Context, Call) (Result, error) {
+				calls.Add(1)
+				return Result{Body: []byte(`1`)}, nil
+			}))
+			r.w.o.ProviderDigest = test.own
+			r.start().publish(&ledger.Start{
+				Job: ledger.JobID("acme", "k"), Attempt: 1, JobVersion: 1, Owner: "acme", Kind: "summarize", KindSeq: 1,
+				Provider: testProvider, Input: []byte(`1`), TimeoutMS: r.timeoutMS, ProviderDigest: test.proved,
+			})
+			got := r.completed(1)[0]
+			require.Equal(t, test.outcome, got.Outcome, got.Failure.Message)
+			if test.outcome == ledger.OutcomeUnsent {
+				require.Equal(t, "provider_mismatch", got.Failure.Class)
+			}
 			require.Equal(t, test.calls, calls.Load())
 			r.settled()
 		})

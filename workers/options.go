@@ -60,6 +60,10 @@ type Options struct {
 	// KeyPerAttempt makes calls carry the idempotency key "<job id>/<attempt>"
 	// instead of "<job id>": for providers that replay a stored error for ever.
 	KeyPerAttempt bool
+	// ProviderDigest is the digest, in hex, of the provider's definition as this
+	// worker carries it out (ledger.ProviderDigest). A start that rests on a proof
+	// of another one is completed as unsent. "": not compared.
+	ProviderDigest string
 	// Contracts are those of the kinds, by name. An attempt whose start names a
 	// contract that is not the one here is not begun; the input is checked before
 	// the call and the result before it may count. Kinds whose starts name none

@@ -11,6 +11,7 @@ import (
 
 	"jobledger/internal/config"
 	"jobledger/internal/metrics"
+	"jobledger/ledger"
 	"jobledger/workers"
 	"jobledger/workers/contract"
 )
@@ -65,8 +66,17 @@ func (a *app) newWorker(l *link, p config.Provider, change ...func(*workers.Opti
 	if err != nil {
 		return nil, err
 	}
+	meaning, err := providerMeaning(p)
+	if err != nil {
+		return nil, err
+	}
+	digest, err := ledger.ProviderDigest(p.Type(), meaning)
+	if err != nil {
+		return nil, fmt.Errorf("its definition: %w", err)
+	}
 	o := workers.Options{
-		Provider: p.Name, Impl: impl, Concurrency: p.Concurrency,
+		ProviderDigest: digest.String(),
+		Provider:       p.Name, Impl: impl, Concurrency: p.Concurrency,
 		Ledger: l.client, JetStream: l.js, Stream: a.ledger.Stream, SubjectPrefix: a.ledger.Prefix,
 		Name: workerName(), KeyPerAttempt: perAttempt, Grace: a.grace, Spool: a.spool.of(p.Name), Contracts: a.contracts,
 		Log: a.log.With("role", roleWorker), Ended: a.metrics.Ended(p.Name), Tracer: a.tracing,
