@@ -3,20 +3,26 @@ package main
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"jobledger/internal/config"
 	"jobledger/workers"
 	"jobledger/workers/contract"
+	"jobledger/workers/model"
 	"jobledger/workers/proof"
 	"jobledger/workers/proof/tokens"
 )
 
 // promptCounter is what counts the tokens of a provider's prompts: the provider
-// itself, if it can ask its server; for OpenAI's models their vocabulary, wherever
-// they are served. For all others it says why nobody can.
+// itself, if it can ask its server; for OpenAI's models at OpenAI their vocabulary.
+// Another server may call anything by these names. For all others it says why
+// nobody can.
 func promptCounter(p config.Provider, impl workers.Provider, c *contract.Contract) proof.Counter {
 	spec, isModel := p.Spec.(config.Model)
 	if isModel && spec.API == config.APIOpenAI {
+		if strings.TrimSuffix(spec.BaseURL, "/") != model.OpenAIURL {
+			return uncountable("nobody knows the vocabulary of the models at " + spec.BaseURL)
+		}
 		return tokens.New(spec.Model, c)
 	}
 	if counter, ok := impl.(proof.Counter); ok {
