@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"math"
 	"strings"
 	"sync"
 	"time"
@@ -79,19 +78,12 @@ func (p *program) holds(input, result any) string {
 	return p.expr + " is false"
 }
 
-// celValue gives numbers the types that CEL knows: int where it is exact, else
-// double.
+// celValue gives numbers the types that CEL knows: int where it is exact, double
+// where it tells the number from others, else hugeNumber.
 func celValue(v any) any {
 	switch v := v.(type) {
 	case json.Number:
-		if n, err := v.Int64(); err == nil {
-			return n
-		}
-		f, err := v.Float64()
-		if err == nil && f == math.Trunc(f) && math.Abs(f) < 1<<53 {
-			return int64(f)
-		}
-		return f
+		return celNumber(v)
 	case []any:
 		out := make([]any, len(v))
 		for i := range v {

@@ -90,6 +90,8 @@ func TestClosedSchemas(t *testing.T) {
 		{`{"prefixItems":[{"properties":{"a":true}}]}`, `[{"a":1}]`, `[{"b":1}]`},
 		{`{"patternProperties":{"^x":{"properties":{"a":true}}}}`, `{"x1":{"a":1}}`, `{"x1":{"b":1}}`},
 		{`{"if":{"properties":{"k":{"const":1}},"required":["k"]},"then":{"properties":{"k":true,"a":true}},"else":{"properties":{"b":true}}}`, `{"k":1,"a":2}`, `{"k":1,"b":2}`},
+		{`{"dependencies":{"a":{"properties":{"a":true,"b":{"properties":{"c":true}}}}}}`, `{"a":1,"b":{"c":1}}`, `{"a":1,"b":{"z":1}}`},
+		{`{"properties":{"a":true,"b":true},"dependencies":{"a":["b"]}}`, `{"a":1,"b":2}`, `{"a":1}`},
 		{`true`, `{"anything":1}`, `1e`},
 		{`{"properties":{"d":{"type":"string","format":"date"}}}`, `{"d":"2026-01-31"}`, `{"d":"yesterday"}`},
 	} {
@@ -160,6 +162,47 @@ func TestAssertionsAreBounded(t *testing.T) {
 	faults := c.CheckResult([]byte(`1`), []byte(list))
 	require.Equal(t, "long", rules(faults))
 	require.Contains(t, faults[0].Detail, "cannot be evaluated")
+}
+
+// TestNumbersInAssertions: different numbers do not compare equal, and what CEL
+// cannot hold is not reckoned with. It fails only where it is asked for.
+func TestNumbersInAssertions(t *testing.T) {
+	t.Parallel()
+	c := compile(t, contract.Spec{Assertions: []contract.Assertion{{Name: "same", Expr: "result.id == input.id"}}})
+	for _, test := range []struct{ input, result, want string }{
+		{`1`, `1.0`, ""},
+		{`1e3`, `1000`, ""},
+		{`0.1`, `0.10`, ""},
+		{`9007199254740993`, `9007199254740993`, ""},
+		{`9007199254740993`, `9007199254740992`, "is false"},
+		{`9007199254740993.0`, `9007199254740992`, "is false"},
+		{`9223372036854775807`, `9.223372036854775807e18`, ""},
+		{`1e-3`, `0.001`, ""},
+		{`6.02214076e23`, `602214076e15`, ""},
+		{`100000000000000000000`, `100000000000000000001`, "is false"},
+		{`100000000000000000001`, `100000000000000000001.0`, ""},
+		{`[100000000000000000001]`, `[100000000000000000002]`, "is false"},
+		{`9223372036854775807`, `9223372036854775808`, "is false"},
+		{`1e400`, `2e400`, "is false"},
+		{`0`, `1e-400`, "is false"},
+		{`0e400`, `0`, ""},
+	} {
+		faults := c.CheckResult([]byte(`{"id":`+test.input+`}`), []byte(`{"id":`+test.result+`,"other":1e400}`))
+		if test.want == "" {
+			require.Empty(t, faults, test.result)
+			continue
+		}
+		require.Equal(t, "same", rules(faults), test.result)
+		require.Contains(t, faults[0].Detail, test.want, test.result)
+	}
+	for _, expr := range []string{"result < 2.0", "result > 2", "result + 1.0 > 2.0", "double(result) > 2.0", "math.greatest(result, 1) > 2", "string(result) == ''"} {
+		c := compile(t, contract.Spec{Assertions: []contract.Assertion{{Name: "more", Expr: expr}}})
+		for _, number := range []string{`1e400`, `100000000000000000001`} {
+			faults := c.CheckResult([]byte(`1`), []byte(number))
+			require.Equal(t, "more", rules(faults), "%s: %s", expr, number)
+			require.Contains(t, faults[0].Detail, "cannot be evaluated", "%s: %s", expr, number)
+		}
+	}
 }
 
 func TestPrompt(t *testing.T) {

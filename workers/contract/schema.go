@@ -165,7 +165,7 @@ func jsonPointer(path []string) string {
 var (
 	inPlaceOne  = []string{"then", "else"}
 	inPlaceList = []string{"allOf", "anyOf", "oneOf"}
-	inPlaceMap  = []string{"dependentSchemas", "$defs", "definitions"}
+	inPlaceMap  = []string{"dependentSchemas", "dependencies", "$defs", "definitions"}
 	belowOne    = []string{"items", "additionalProperties", "unevaluatedItems", "unevaluatedProperties"}
 	belowList   = []string{"prefixItems"}
 	belowMap    = []string{"properties", "patternProperties"}
