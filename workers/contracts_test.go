@@ -29,13 +29,13 @@ func summaries(t testing.TB) *contract.Contract {
 // contract.
 func (r *rig) under(key, digest, input string) {
 	r.t.Helper()
-	r.publish(&ledger.Start{
+	r.deliver(&ledger.Start{
 		Job: ledger.JobID("acme", key), Attempt: 1, JobVersion: 1, Owner: "acme", Kind: "summarize", KindSeq: 1,
 		Provider: testProvider, Input: []byte(input), TimeoutMS: r.timeoutMS, Contract: digest,
 	})
 }
 
-func (r *rig) publish(start *ledger.Start) {
+func (r *rig) deliver(start *ledger.Start) {
 	r.t.Helper()
 	m := start.Message()
 	_, err := r.js.Publish(context.Background(), r.prefix+"."+m.Subject, m.Data)
@@ -151,7 +151,7 @@ func TestWhatWasProvedIsCalled(t *testing.T) {
 				return Result{Body: []byte(`1`)}, nil
 			}))
 			r.w.o.ProviderDigest = test.own
-			r.start().publish(&ledger.Start{
+			r.start().deliver(&ledger.Start{
 				Job: ledger.JobID("acme", "k"), Attempt: 1, JobVersion: 1, Owner: "acme", Kind: "summarize", KindSeq: 1,
 				Provider: testProvider, Input: []byte(`1`), TimeoutMS: r.timeoutMS, ProviderDigest: test.proved,
 			})
