@@ -54,6 +54,14 @@ func (r *reply) ends(why string) {
 	}
 }
 
+// callsTools takes on that the answer asks for the use of tools: it is none yet,
+// whatever it says of its end.
+func (r *reply) callsTools(n int) {
+	if n > 0 {
+		r.ends("tool_calls")
+	}
+}
+
 // endsWell reports whether an answer that ends so is whole.
 func endsWell(finish string) bool {
 	finish = strings.ToLower(finish)

@@ -142,6 +142,36 @@ func TestEndsOfOutput(t *testing.T) {
 	})
 }
 
+// TestChoices: the answer is the choice with the index 0, wherever it stands, and
+// none if it calls tools.
+func TestChoices(t *testing.T) {
+	t.Parallel()
+	for _, f := range []flavour{{"openai", false}, {"openai", true}} {
+		choice := func(index int, members, finish string) string {
+			name := "message"
+			if f.stream {
+				name = "delta"
+			}
+			return fmt.Sprintf(`{"index":%d,%q:{"role":"assistant","content":%s%s},"finish_reason":%q}`, index, name, quote(goodText), members, finish)
+		}
+		answer := func(choices ...string) string {
+			body := `{"id":"chatcmpl-1","model":"m-1","choices":[` + strings.Join(choices, ",") + `]}`
+			if f.stream {
+				return whole(200, f.ref()+"Content-Type: text/event-stream\r\n", "data: "+body+"\n\ndata: [DONE]\n\n")
+			}
+			return whole(200, jsonHeader(f), body)
+		}
+		tool := `,"tool_calls":[{"index":0,"id":"c","type":"function","function":{"name":"f","arguments":"{}"}}]`
+		ends(t, f, "another choice first", answer(choice(1, "", "stop"), choice(0, "", "length")), by(cutOff, ""))
+		ends(t, f, "only another choice", answer(choice(1, "", "stop")), by(noOutput, ""))
+		ends(t, f, "a call of a tool", answer(choice(0, tool, "stop")), by(otherEnd, ""))
+		s := always(t, answer(choice(1, "", "length"), choice(0, `,"tool_calls":[]`, "stop")))
+		result, err := f.provider(t, s.URL).Call(callContext(t, ample), testCall())
+		require.NoError(t, err)
+		require.Equal(t, goodText, string(result.Body))
+	}
+}
+
 func TestErrorsUnder200(t *testing.T) {
 	t.Parallel()
 	eachFlavour(t, func(t *testing.T, f flavour) {

@@ -90,14 +90,19 @@ func (a *openAI) document(body []byte, r *reply) error {
 	if c.JSON.Choices.Raw() == "" {
 		return errors.New("it has no choices")
 	}
-	if len(c.Choices) == 0 {
-		return nil
+	for _, choice := range c.Choices {
+		if choice.Index != 0 {
+			continue // nobody asked for more than one
+		}
+		r.parts++
+		r.ends(choice.FinishReason)
+		r.callsTools(len(choice.Message.ToolCalls))
+		r.refusal.WriteString(choice.Message.Refusal)
+		if err := r.content(choice.Message.JSON.Content.Raw()); err != nil {
+			return err
+		}
 	}
-	first := c.Choices[0]
-	r.parts++
-	r.ends(first.FinishReason)
-	r.refusal.WriteString(first.Message.Refusal)
-	return r.content(first.Message.JSON.Content.Raw())
+	return nil
 }
 
 func (a *openAI) event(data []byte, r *reply) (last bool, err error) {
@@ -116,6 +121,7 @@ func (a *openAI) event(data []byte, r *reply) (last bool, err error) {
 		}
 		r.parts++
 		r.ends(choice.FinishReason)
+		r.callsTools(len(choice.Delta.ToolCalls))
 		r.refusal.WriteString(choice.Delta.Refusal)
 		if err := r.content(choice.Delta.JSON.Content.Raw()); err != nil {
 			return false, err
