@@ -60,18 +60,33 @@ func (s *State) Retell(e *Entry) (Verdict, error) {
 // start is described by what it starts.
 func (s *State) Describe(e *Entry, v Verdict, job uuid.UUID) HistoryEntry {
 	h := HistoryEntry{Seq: e.Seq, At: e.At, Entry: e.Kind, Subject: e.Subject, Actor: e.Actor, Answer: v.Answer}
-	j := s.jobs[job]
-	if j == nil {
-		return h
-	}
-	h.Answer.State, h.Answer.Version, h.StateReason = j.State, j.Version, j.StateReason
 	if e.Kind == AttemptStart {
 		if start, err := ParseStart(e.Token, e.Raw); err == nil {
 			h.Answer.Attempt = start.Attempt
 		}
 	}
+	s.describeState(&h, job)
+	return h
+}
+
+// DescribeRejection returns an entry that was not accepted and changed nothing,
+// by its rejection, with the state in which it found the job.
+func (s *State) DescribeRejection(r *Rejection, job uuid.UUID) HistoryEntry {
+	h := HistoryEntry{
+		Seq: r.Seq, At: r.At, Entry: EntryKind(r.Entry), Subject: r.Entry, Actor: r.Actor,
+		Answer: Answer{Seq: r.Seq, Decision: r.Decision, Reason: r.Reason, Detail: r.Detail, Job: job, Attempt: r.Attempt},
+	}
+	s.describeState(&h, job)
+	return h
+}
+
+func (s *State) describeState(h *HistoryEntry, job uuid.UUID) {
+	j := s.jobs[job]
+	if j == nil {
+		return
+	}
+	h.Answer.State, h.Answer.Version, h.StateReason = j.State, j.Version, j.StateReason
 	for _, a := range j.Attempts {
 		h.Attempts = append(h.Attempts, a.State)
 	}
-	return h
 }

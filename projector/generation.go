@@ -227,8 +227,8 @@ func (b *rebuild) point(ctx context.Context, tx pgx.Tx, live, mine []lockedCheck
 			return errFenced
 		}
 		done := min(live[i].effects, c.seq)
-		if b.o.AcceptStream { // what the old tables know of effects is about another stream
-			done = 0
+		if b.o.AcceptStream || live[i].seq == 0 { // the old tables know of no effects of this stream
+			done = min(c.effects, c.seq) // but the stream tells which starts were appended
 		}
 		_, err := tx.Exec(ctx, "UPDATE "+b.store.generation+".checkpoints SET epoch = $1, effects_seq = $2, token = $3, updated_at = now()"+
 			" WHERE shard = $4", epoch, int64(done), b.store.token, int64(i))

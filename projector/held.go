@@ -42,6 +42,10 @@ type heldStarts struct {
 	by    map[attemptKey]heldStart
 	bytes int
 	most  int // heldMost, less in tests
+	// missed says that a start was let go before it was known whether it is in the
+	// stream; before it, up to knownTo, it is known of all.
+	missed  bool
+	knownTo uint64
 }
 
 func newHeldStarts(until uint64) heldStarts {
@@ -79,6 +83,9 @@ func (h *heldStarts) release(seq uint64) []heldStart {
 	for len(h.order) > 0 && (seq >= h.until || len(h.by) > h.most) {
 		if s, ok := h.take(h.order[0]); ok {
 			list = append(list, s)
+			if seq < h.until && !h.missed {
+				h.missed, h.knownTo = true, s.seq-1
+			}
 		}
 		h.order = h.order[1:]
 	}
@@ -114,6 +121,15 @@ func (h *heldStarts) forgetDropped() {
 		}
 	}
 	h.order = kept
+}
+
+// appendedUpTo returns up to where, of the entries folded up to seq, every start
+// is known to be in the stream, if all of them were held back.
+func (h *heldStarts) appendedUpTo(seq uint64) uint64 {
+	if h.missed {
+		return min(h.knownTo, seq)
+	}
+	return h.doneUpTo(seq)
 }
 
 // doneUpTo returns up to where, of the entries folded up to seq, no start is

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -46,63 +47,74 @@ func NewHistories(pool *pgxpool.Pool, stream jetstream.Stream, prefix string) *H
 func (h *Histories) History(ctx context.Context, job uuid.UUID, until ledger.Moment) (*ledger.History, error) {
 	ctx, cancel := context.WithTimeout(ctx, historyTimeout)
 	defer cancel()
-	seqs, omitted, err := h.sequences(ctx, job)
-	if err != nil || seqs == nil {
+	p, err := h.plot(ctx, job)
+	if err != nil || p == nil {
 		return nil, err
 	}
-	entries, err := h.fetch(ctx, seqs)
+	t, err := h.teller(ctx, job, p.seqs[len(p.seqs)-1])
 	if err != nil {
 		return nil, err
 	}
-	t, err := h.teller(ctx, job, seqs[len(seqs)-1])
-	if err != nil {
-		return nil, err
-	}
-	t.told.Omitted = omitted
-	for _, e := range entries {
-		if !until.Holds(e.Seq, e.At) {
-			break
-		}
-		if !concerns(e, job) {
-			continue
-		}
-		if err := t.tell(e); err != nil {
+	t.told.Omitted = p.omitted
+	for from := 0; from < len(p.seqs); from += historyAhead {
+		part := p.seqs[from:min(from+historyAhead, len(p.seqs))]
+		entries, err := h.fetch(ctx, part, p.rejections)
+		if err != nil {
 			return nil, err
 		}
+		for i, seq := range part {
+			if more, err := t.next(entries[i], p.rejections[seq], until); err != nil || !more {
+				return t.end(), err
+			}
+		}
 	}
-	t.told.Job = t.state.Job(job)
-	return &t.told, nil
+	return t.end(), nil
 }
 
-// sequences returns the sequences of the entries that concern a job, in order,
-// and how many rejections are left out; nil if there is no job.
-func (h *Histories) sequences(ctx context.Context, job uuid.UUID) (seqs []uint64, omitted int, err error) {
+// A plot is what the tables know of a job's history.
+type plot struct {
+	seqs []uint64 // of the entries that concern it, in order
+	// rejections are those that changed nothing: what was said of them is in the
+	// table, and they are not fetched again.
+	rejections map[uint64]*ledger.Rejection
+	omitted    int // older rejections that are left out
+}
+
+// plot reads the sequences of the entries that concern a job; nil if there is no
+// job.
+func (h *Histories) plot(ctx context.Context, job uuid.UUID) (*plot, error) {
 	j, err := h.queries.Job(ctx, job)
 	if err != nil || j == nil {
-		return nil, 0, err
+		return nil, err
 	}
-	seqs = slices.Clone(j.Seqs)
+	p := &plot{seqs: slices.Clone(j.Seqs), rejections: map[uint64]*ledger.Rejection{}}
 	for _, a := range j.Attempts {
-		seqs = append(seqs, a.Seqs...)
-		if a.StartSeq > 0 {
-			seqs = append(seqs, a.StartSeq)
+		p.seqs = append(p.seqs, a.Seqs...)
+		// What a worker says of its start is true at best: it came after the
+		// attempt was made, and before the claim that names it.
+		if a.StartSeq > a.Seqs[0] && a.StartSeq < a.Seqs[len(a.Seqs)-1] {
+			p.seqs = append(p.seqs, a.StartSeq)
 		}
 	}
-	rejections, err := h.queries.Rejections(ctx, job, 0, ledger.MaxPage)
+	list, err := h.queries.Rejections(ctx, job, 0, ledger.MaxPage)
 	if err != nil {
-		return nil, 0, err
+		return nil, err
 	}
-	for _, r := range rejections {
-		seqs = append(seqs, r.Seq)
-	}
-	if len(rejections) == ledger.MaxPage {
-		if omitted, err = h.queries.countRejections(ctx, job); err != nil {
-			return nil, 0, err
+	for _, r := range list {
+		if !slices.Contains(p.seqs, r.Seq) {
+			p.rejections[r.Seq] = r
 		}
-		omitted -= len(rejections)
 	}
-	slices.Sort(seqs)
-	return slices.Compact(seqs), omitted, nil
+	p.seqs = slices.AppendSeq(p.seqs, maps.Keys(p.rejections))
+	if len(list) == ledger.MaxPage {
+		if p.omitted, err = h.queries.countRejections(ctx, job); err != nil {
+			return nil, err
+		}
+		p.omitted -= len(list)
+	}
+	slices.Sort(p.seqs)
+	p.seqs = slices.Compact(p.seqs)
+	return p, nil
 }
 
 // countRejections counts the rejections of a job.
@@ -115,12 +127,14 @@ func (q *Queries) countRejections(ctx context.Context, job uuid.UUID) (int, erro
 	return n[0], nil
 }
 
-// fetch fetches entries by their sequences.
-func (h *Histories) fetch(ctx context.Context, seqs []uint64) ([]*ledger.Entry, error) {
+// fetch fetches entries by their sequences, but for the rejections that are known.
+func (h *Histories) fetch(ctx context.Context, seqs []uint64, known map[uint64]*ledger.Rejection) ([]*ledger.Entry, error) {
 	entries := make([]*ledger.Entry, len(seqs))
 	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(historyAhead)
 	for i, seq := range seqs {
+		if known[seq] != nil {
+			continue
+		}
 		g.Go(func() error {
 			m, err := fetchEntry(ctx, h.stream, seq)
 			if err != nil {
@@ -193,6 +207,27 @@ func (h *Histories) teller(ctx context.Context, job uuid.UUID, last uint64) (*te
 	t.verifications, err = collect(ctx, h.queries, "read verifications", scanVerification,
 		upTo(verificationsSelect, "provider_verifications"), last)
 	return t, err
+}
+
+// next tells the next entry, or the rejection of one that is not folded again, and
+// reports whether the moment has not come yet.
+func (t *teller) next(e *ledger.Entry, r *ledger.Rejection, until ledger.Moment) (more bool, err error) {
+	switch {
+	case r != nil && until.Holds(r.Seq, r.At):
+		t.told.Entries = append(t.told.Entries, t.state.DescribeRejection(r, t.job))
+		return true, nil
+	case r != nil || !until.Holds(e.Seq, e.At):
+		return false, nil
+	case !concerns(e, t.job):
+		return true, nil
+	}
+	return true, t.tell(e)
+}
+
+// end returns what was told.
+func (t *teller) end() *ledger.History {
+	t.told.Job = t.state.Job(t.job)
+	return &t.told
 }
 
 // tell folds an entry and notes what came of it.

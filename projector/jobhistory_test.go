@@ -2,6 +2,7 @@ package projector
 
 import (
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
@@ -138,4 +139,32 @@ func TestHistoryAtAnyMoment(t *testing.T) {
 	h, err = tell.History(w.ctx(), ledger.JobID("acme", "nobody's"), ledger.Moment{})
 	require.NoError(t, err)
 	require.Nil(t, h)
+}
+
+// TestHistoryOfOddEntries: a worker may say any start_seq, and anybody may be
+// refused as often, and with as much, as they like.
+func TestHistoryOfOddEntries(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 2)
+	stop := w.project()
+	w.append(echoKind())
+	asked := w.append(request("one"))
+	w.settled(asked)
+	id := ledger.JobID("acme", "one")
+	c := claimOf(id, 1)
+	c.StartSeq = 99_999_999
+	claimed := w.append(c)
+	other := request("one")
+	other.Input = []byte(`"` + strings.Repeat("x", 100_000) + `"`)
+	refused := w.append(other)
+	w.caughtUp(refused)
+	stop()
+	h, err := NewHistories(w.pool, w.stream, w.prefix).History(w.ctx(), id, ledger.Moment{})
+	require.NoError(t, err)
+	require.Len(t, h.Entries, 3)
+	require.Equal(t, []uint64{asked, claimed, refused}, []uint64{h.Entries[0].Seq, h.Entries[1].Seq, h.Entries[2].Seq})
+	last := h.Entries[2]
+	require.Equal(t, ledger.Conflict, last.Answer.Decision)
+	require.Equal(t, ledger.JobRunning, last.Answer.State)
+	require.Equal(t, []ledger.AttemptState{ledger.AttemptRunning}, last.Attempts)
 }

@@ -70,7 +70,9 @@ const (
 	// checkpoints; takeOver is how long they must not have moved while entries
 	// wait before it takes over, plus a jitter of up to a half.
 	standbyPeriod = 500 * time.Millisecond
-	takeOver      = 3 * time.Second
+	// switchWatch is how often a projector looks which generation is live.
+	switchWatch = time.Second
+	takeOver    = 3 * time.Second
 )
 
 // A Projector keeps the tables up with the stream.
@@ -142,6 +144,24 @@ func (p *Projector) Run(ctx context.Context) error {
 	}
 }
 
+// watchSwitch ends a session when a rebuild has switched generations. One that
+// has nothing to write would not notice, and its clock would go on looking at
+// tables that nobody uses.
+func (p *Projector) watchSwitch(ctx context.Context) error {
+	tick := time.NewTicker(switchWatch)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+		if p.moved(ctx) {
+			return ErrOtherWriter
+		}
+	}
+}
+
 // moved reports whether a rebuild has switched generations, once or more often,
 // since the last session began.
 func (p *Projector) moved(ctx context.Context) bool {
@@ -206,6 +226,7 @@ func (p *Projector) session(ctx context.Context) error {
 	for _, s := range shards {
 		g.Go(func() error { return s.run(ctx) })
 	}
+	g.Go(func() error { return p.watchSwitch(ctx) })
 	c := &clock{store: store, appender: p.o.Appender, log: p.o.Log}
 	g.Go(func() error { return c.run(ctx) })
 	return g.Wait()

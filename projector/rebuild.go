@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"sync/atomic"
 	"time"
 
@@ -215,6 +216,7 @@ func (b *rebuild) session(ctx context.Context) error {
 	}
 	b.end.Store(max(b.end.Load(), end.LastSeq))
 	r := newReader(b.o.Stream, b.o.Prefix, "-", b.o.Log, points, rebuildChunkAhead)
+	r.startsUntil = math.MaxUint64
 	if err := b.checkLive(ctx, r); err != nil {
 		return err
 	}
@@ -225,6 +227,10 @@ func (b *rebuild) session(ctx context.Context) error {
 			return err
 		}
 		shards[i].obs, shards[i].aside = b, true
+		shards[i].held = newHeldStarts(math.MaxUint64)
+		if c.Pos.Seq > 0 { // what was held before an interruption is not known any more
+			shards[i].held.missed, shards[i].held.knownTo = true, c.EffectsSeq
+		}
 		shards[i].mostEntries, shards[i].mostBytes = rebuildEntries, rebuildBytes
 	}
 	g, ctx := errgroup.WithContext(ctx)

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"jobledger/internal/testenv"
+	"jobledger/internal/testenv/ledgerenv"
 	"jobledger/ledger"
 )
 
@@ -107,6 +108,51 @@ func TestRebuildOfLostTables(t *testing.T) {
 	stop()
 	w.verify()
 	require.Len(t, log.sorted(), 300)
+}
+
+// TestRebuildOfLostTablesStartsNothingAgain: where the stream has the starts, and
+// they are too old for it to recognise a repetition, they are not appended again;
+// only the one that was never appended is.
+func TestRebuildOfLostTablesStartsNothingAgain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 2)
+	stop := w.project()
+	w.append(echoKind())
+	w.settled(w.load(60, nil))
+	stop()
+	require.Len(t, w.starts(), 60)
+	last := w.append(request("never started"))
+
+	lost := w.onDatabase(t, ledgerenv.Database(t), 2)
+	lost.rebuild()
+	log := &startLog{}
+	stop = lost.project(appendTo(log))
+	lost.settled(last)
+	stop()
+	require.Len(t, log.sorted(), 1, "%v", log.sorted())
+	require.Contains(t, log.sorted()[0], ledger.JobID("acme", "never started").String())
+	lost.verify()
+}
+
+// TestAnIdleProjectorNoticesTheSwitch: its clock looks at the tables in use, and
+// not at those of before.
+func TestAnIdleProjectorNoticesTheSwitch(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 1)
+	stop := w.project()
+	w.append(echoKind())
+	later := request("later")
+	later.DelayMS = 3_600_000
+	w.settled(w.append(later))
+	w.rebuild()
+	id := ledger.JobID("acme", "later")
+	_, err := w.pool.Exec(w.ctx(), "UPDATE ledger_b.jobs SET due_at = now() - interval '1 minute' WHERE id = $1", id)
+	require.NoError(t, err)
+	before := w.last()
+	testenv.Eventually(t, 20*time.Second, func() (bool, string) { // nothing else is appended that could wake it
+		return w.last() > before, "no due time was said"
+	})
+	stop()
 }
 
 // TestRedoOfALongWay takes the way of a projector that has more to perform than

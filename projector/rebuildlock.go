@@ -20,8 +20,11 @@ const (
 	lockIdle = "60000"
 )
 
-// A rebuildLock is the lock of the one row of rebuild_lock, held by an open
-// transaction. It only makes a second rebuild say so at once: what keeps two
+// A rebuildLock is the lock of rebuild_lock, held by an open transaction. On
+// PostgreSQL it is the table's, because the lock of a row would give the
+// transaction an id, and as long as that is open nothing that is deleted in any
+// table is cleaned up; on CockroachDB, which has no locks of tables, it is that of
+// its one row. It only makes a second rebuild say so at once: what keeps two
 // from spoiling each other's tables is the epoch of the checkpoints.
 type rebuildLock struct {
 	conn *pgxpool.Conn
@@ -43,9 +46,12 @@ func takeRebuildLock(ctx context.Context, pool *pgxpool.Pool) (*rebuildLock, err
 	}
 	l := &rebuildLock{conn: conn, tx: tx, busy: make(chan struct{}, 1)}
 	l.busy <- struct{}{}
-	var id int64
+	lock := "LOCK TABLE ledger.rebuild_lock IN EXCLUSIVE MODE NOWAIT"
+	if batchTx(conn.Conn()).BeginQuery == "" {
+		lock = "SELECT l.id FROM ledger.rebuild_lock AS l WHERE l.id = 1 FOR UPDATE NOWAIT"
+	}
 	if _, err = tx.Exec(ctx, "SET LOCAL idle_in_transaction_session_timeout = "+lockIdle); err == nil {
-		err = tx.QueryRow(ctx, "SELECT l.id FROM ledger.rebuild_lock AS l WHERE l.id = 1 FOR UPDATE NOWAIT").Scan(&id)
+		_, err = tx.Exec(ctx, lock)
 	}
 	if err == nil {
 		return l, nil

@@ -224,7 +224,9 @@ func (s *shard) fold(items []item, from Position) (*batch, error) {
 		b.trace(h.effect.RequestSeq, h.trace)
 		b.effects = append(b.effects, h.effect)
 	}
-	b.done = s.held.doneUpTo(s.pos.Seq)
+	if b.done = s.held.doneUpTo(s.pos.Seq); s.aside {
+		b.done = s.held.appendedUpTo(s.pos.Seq)
+	}
 	b.commit.Shard = s.number
 	b.commit.From, b.commit.To = from, s.pos
 	b.commit.Rules = s.state.Rules()
@@ -266,6 +268,9 @@ func (b *batch) take(it item, v ledger.Verdict, effects bool) {
 func (s *shard) commitStage(ctx context.Context, in <-chan *batch, out chan<- *batch) error {
 	for b := range in {
 		b.commit.EffectsSeq = min(s.effectsDone.Load(), b.commit.To.Seq)
+		if s.aside { // it performs none, and notes up to where the starts are in the stream
+			b.commit.EffectsSeq = min(b.done, b.commit.To.Seq)
+		}
 		started := time.Now()
 		if err := s.store.Commit(ctx, &b.commit); err != nil {
 			return fmt.Errorf("store the batch of shard %d after sequence %d: %w", s.number, b.commit.From.Seq, err)
