@@ -236,4 +236,23 @@ func TestResultSchema(t *testing.T) {
 	require.JSONEq(t, `{"type":"object","properties":{"summary":{"type":"string"},"parts":{"type":"array","items":{"type":"object",
 		"properties":{"n":{"type":"number"}},"additionalProperties":false}}},"required":["summary"],"additionalProperties":false}`, string(c.ResultSchema()))
 	require.Nil(t, compile(t, contract.Spec{}).ResultSchema())
+	for schema, want := range map[string]string{
+		`{"allOf":[{"properties":{"a":{"properties":{"b":true}}},"required":["a"]},{"properties":{"c":true},"required":["c"]}]}`: `{"allOf":[
+			{"properties":{"a":{"properties":{"b":true},"additionalProperties":false}},"required":["a"]},{"properties":{"c":true},"required":["c"]}]}`,
+		`{"properties":{"a":true},"unevaluatedProperties":true}`:                                                                  "",
+		`{"properties":{"a":true},"allOf":[{"properties":{"b":true}}]}`:                                                           "",
+		`{"properties":{"a":true},"anyOf":[{"properties":{"b":true}}]}`:                                                           "",
+		`{"if":{"properties":{"a":{"properties":{"b":true}}}},"then":{"properties":{"c":true}},"else":{"properties":{"d":true}}}`: "",
+		`{"properties":{"a":true},"dependentSchemas":{"a":{"properties":{"b":true}}}}`:                                            "",
+		`{"not":{"properties":{"a":true}}}`:                                                                                       "",
+		`{"$defs":{"p":{"properties":{"a":true}}},"$ref":"#/$defs/p","properties":{"b":true}}`:                                    "",
+		`{"allOf":[{"$ref":"#/$defs/p"}],"$defs":{"p":{"properties":{"a":true}}}}`:                                                "",
+		`{"$defs":{"p":{"properties":{"a":true}}},"items":{"$ref":"#/$defs/p"}}`:                                                  `{"$defs":{"p":{"properties":{"a":true},"additionalProperties":false}},"items":{"$ref":"#/$defs/p"}}`,
+		`{"anyOf":[{"properties":{"a":true}},{"type":"null"}]}`:                                                                   `{"anyOf":[{"properties":{"a":true},"additionalProperties":false},{"type":"null"}]}`,
+	} {
+		if want == "" {
+			want = schema
+		}
+		require.JSONEq(t, want, string(compile(t, contract.Spec{Result: json.RawMessage(schema)}).ResultSchema()), schema)
+	}
 }

@@ -234,46 +234,4 @@ func walkMap(s map[string]any, names []string, outermost bool) {
 	}
 }
 
-// told returns a schema in which every object that declares members is closed by
-// additionalProperties, wherever it stands.
-func told(schema any) any {
-	switch s := schema.(type) {
-	case []any:
-		out := make([]any, len(s))
-		for i, v := range s {
-			out[i] = told(v)
-		}
-		return out
-	case map[string]any:
-		out := make(map[string]any, len(s)+1)
-		for k, v := range s {
-			if k == "properties" { // names, not keywords
-				out[k] = toldMembers(v)
-				continue
-			}
-			if out[k] = v; k != "enum" && k != "const" && k != "default" && k != "examples" {
-				out[k] = told(v)
-			}
-		}
-		_, members := s["properties"].(map[string]any)
-		if _, said := s["additionalProperties"]; members && !said {
-			out["additionalProperties"] = false
-		}
-		return out
-	}
-	return schema
-}
-
-func toldMembers(v any) any {
-	members, ok := v.(map[string]any)
-	if !ok {
-		return v
-	}
-	out := make(map[string]any, len(members))
-	for name, s := range members {
-		out[name] = told(s)
-	}
-	return out
-}
-
 func sortedKeys(m map[string]any) []string { return slices.Sorted(maps.Keys(m)) }
