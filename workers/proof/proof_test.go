@@ -131,12 +131,16 @@ func TestEndings(t *testing.T) {
 		verdict Verdict
 		calls   int // on the wire, of 6
 	}{
-		"ambiguous": {errors.New("broken off"), Failed, 6},
-		"executed":  {&workers.CallError{Known: workers.Executed, Class: "exit_status"}, Failed, 6},
-		"refused":   {&workers.CallError{Known: workers.Refused, Class: "http_422", Reach: ledger.ReachRequest}, Failed, 6},
-		"no key":    {&workers.CallError{Known: workers.Refused, Class: "http_401", Reach: ledger.ReachProvider}, Failed, 6},
-		"busy":      {&workers.CallError{Known: workers.Refused, Class: "http_429", Reach: ledger.ReachTransient}, NotProved, 18},
-		"away":      {&workers.CallError{Known: workers.NotSent, Class: "not_connected"}, NotProved, 18},
+		"ambiguous":                {errors.New("broken off"), Failed, 6},
+		"executed":                 {&workers.CallError{Known: workers.Executed, Class: "exit_status"}, Failed, 6},
+		"refused":                  {&workers.CallError{Known: workers.Refused, Class: "http_422", Reach: ledger.ReachRequest}, Failed, 6},
+		"no key":                   {&workers.CallError{Known: workers.Refused, Class: "http_401", Reach: ledger.ReachProvider}, NotProved, 6},
+		"locked":                   {&workers.CallError{Known: workers.Refused, Class: "http_403", Reach: ledger.ReachProvider}, NotProved, 6},
+		"no credit":                {&workers.CallError{Known: workers.Refused, Class: "no_credit", Reach: ledger.ReachProvider}, NotProved, 6},
+		"gone":                     {&workers.CallError{Known: workers.Refused, Class: "http_404", Reach: ledger.ReachProvider}, Failed, 6},
+		"locked, though it worked": {&workers.CallError{Known: workers.Executed, Class: "http_403", Reach: ledger.ReachProvider}, Failed, 6},
+		"busy":                     {&workers.CallError{Known: workers.Refused, Class: "http_429", Reach: ledger.ReachTransient}, NotProved, 18},
+		"away":                     {&workers.CallError{Known: workers.NotSent, Class: "not_connected"}, NotProved, 18},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

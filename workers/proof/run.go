@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -136,7 +137,8 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 type ending struct {
 	failure *ledger.Failure // nil: the contract was kept
 	outcome ledger.Outcome  // with a failure
-	nothing bool            // the provider has provably done nothing, for now
+	nothing bool            // the provider has provably done nothing, which says nothing of it
+	again   bool            // nothing, and it may do better soon
 	faults  []contract.Fault
 	said    string
 	usage   []byte
@@ -149,7 +151,7 @@ func (o *Options) ask(ctx context.Context, q *Question) ending {
 	wait := waitFirst
 	for try := 1; ; try++ {
 		e := o.call(ctx, q)
-		if !e.nothing || try == tries || ctx.Err() != nil {
+		if !e.again || try == tries || ctx.Err() != nil {
 			return e
 		}
 		wished := time.Duration(e.failure.RetryAfterMS) * time.Millisecond
@@ -157,6 +159,10 @@ func (o *Options) ask(ctx context.Context, q *Question) ending {
 		wait *= 2
 	}
 }
+
+// notLetIn are the classes of refusals that are about who asks: the key on this
+// machine, or its account.
+var notLetIn = []string{"http_401", "http_403", "no_credit"}
 
 // call makes one call, as a worker does, and judges it.
 func (o *Options) call(ctx context.Context, q *Question) (e ending) {
@@ -172,7 +178,9 @@ func (o *Options) call(ctx context.Context, q *Question) (e ending) {
 	if err != nil {
 		outcome, failure := workers.Classify(err)
 		e.outcome, e.failure = outcome, &failure
-		e.nothing = outcome == ledger.OutcomeUnsent || outcome == ledger.OutcomeFailed && !failure.Executed && failure.Reach == ledger.ReachTransient
+		refused := outcome == ledger.OutcomeFailed && !failure.Executed
+		e.again = outcome == ledger.OutcomeUnsent || refused && failure.Reach == ledger.ReachTransient
+		e.nothing = e.again || refused && slices.Contains(notLetIn, failure.Class)
 		return e
 	}
 	body := bytes.Trim(result.Body, " \t\r\n")
