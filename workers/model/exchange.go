@@ -109,7 +109,11 @@ func (x *exchange) statusFailure(answer *http.Response) *workers.CallError {
 	if where := answer.Header.Get("Location"); where != "" {
 		text += " (Location: " + where + ")"
 	}
-	if detail := strings.TrimSpace(string(body)); detail != "" {
+	detail := string(body)
+	if len(body) == errorBytes {
+		detail = x.p.withoutEnd(detail)
+	}
+	if detail = strings.TrimSpace(detail); detail != "" {
 		text += ": " + x.p.excerpt(detail)
 	}
 	s := x.p.statusSign(answer, said, hasError)
@@ -169,4 +173,14 @@ func (p *Provider) excerpt(text string) string {
 		return text
 	}
 	return strings.ToValidUTF8(text[:excerptBytes], "") + "…"
+}
+
+// spelledBytes is how long a byte of a key can become: \u0041.
+const spelledBytes = 6
+
+// withoutEnd returns a text that was cut off without what may be the beginning of
+// the key. Whole keys go first, or half of one would stay.
+func (p *Provider) withoutEnd(text string) string {
+	text = p.clean(text)
+	return strings.ToValidUTF8(text[:max(0, len(text)-spelledBytes*len(p.options.APIKey))], "")
 }

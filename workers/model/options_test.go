@@ -63,11 +63,18 @@ func TestTheKeyStaysOut(t *testing.T) {
 	t.Parallel()
 	eachFlavour(t, func(t *testing.T, f flavour) {
 		withKey := "the key is " + testKey
+		spelled := ""
+		for _, c := range testKey {
+			spelled += fmt.Sprintf(`\u%04x`, c)
+		}
 		answers := map[string]string{
 			"401":              whole(401, "Location: /"+testKey+"\r\nX-Request-Id: "+testKey+"\r\n", withKey),
 			"an error":         whole(200, jsonHeader(f), `{"error":{"message":`+quote(withKey)+`,"type":"`+testKey+`"}}`),
 			"HTML":             whole(200, "Content-Type: text/html\r\n", withKey),
 			"an excerpt's end": whole(400, "", strings.Repeat("x", excerptBytes-len(testKey)+2)+testKey),
+			"a body's end":     whole(400, "", strings.Repeat(" ", errorBytes-len(testKey)+5)+testKey),
+			"a spelled key's":  whole(400, "", strings.Repeat(" ", errorBytes-30)+spelled),
+			"before its end":   whole(400, "", strings.Repeat(" ", errorBytes-6*len(testKey)-5)+testKey+strings.Repeat(" ", errorBytes)),
 			"an error's end":   whole(200, jsonHeader(f), `{"error":{"message":"`+strings.Repeat("x", excerptBytes-len(testKey)-1)+testKey+`"}}`),
 			"a long name":      strings.ReplaceAll(f.answer(said{text: "x", finish: "length"}), "m-1-0611", strings.Repeat("x", nameBytes-len(testKey)+2)+testKey),
 			"a refusal":        f.answer(said{text: withKey, finish: map[string]string{"openai": "content_filter", "anthropic": "refusal"}[f.api]}),
@@ -87,7 +94,8 @@ func TestTheKeyStaysOut(t *testing.T) {
 			result, err := f.provider(t, s.URL).Call(callContext(t, ample), testCall())
 			require.Error(t, err, name)
 			text := fmt.Sprintf("%v %+v %s %s %s %s", err, err, result.Body, result.ProviderRef, result.Usage, result.Output)
-			require.NotContains(t, text, testKey[:len(testKey)-4], name)
+			require.NotContains(t, text, testKey[:5], name)
+			require.NotContains(t, text, spelled[:24], name)
 			for e := err; e != nil; e = unwrap(e) {
 				require.NotContains(t, e.Error(), testKey, name)
 			}
