@@ -24,7 +24,7 @@ if [[ -n $unformatted ]]; then
 	exit 1
 fi
 "$go" vet ./...
-"$linter" run ./...
+"$linter" run --allow-parallel-runners ./... # another checkout may be linted at the same time
 # SQL: the statements in Go files, and the migrations.
 "$go" test -count=1 ./internal/sqllint
 "$go" test -count=1 -run 'Lint|Rules|Twins' ./schema
