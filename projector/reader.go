@@ -28,6 +28,9 @@ const (
 	fetchTimeout = 5 * time.Second
 	// readerExpiry is when the server forgets a reader that went away.
 	readerExpiry = 30 * time.Second
+	// silenceLook is after how long without an entry the reader looks whether
+	// there is one.
+	silenceLook = 3 * time.Second
 	// maxReplySubject bounds the subject of a reply, in bytes.
 	maxReplySubject = 256
 	// maxTrace bounds a trace context, in bytes. Version 0 has 55.
@@ -143,6 +146,7 @@ type inflow struct {
 	broken chan error
 	room   *semaphore.Weighted // bytes
 	cancel context.CancelFunc  // frees a delivery that waits for room
+	silent bool                // at the last look entries waited, and none has come since
 }
 
 func consume(ctx context.Context, cons jetstream.Consumer) (*inflow, error) {
@@ -230,12 +234,17 @@ func (r *reader) collect(ctx context.Context, in *inflow) (list []raw, err error
 		}
 		return err
 	}
+	look := time.NewTimer(silenceLook)
+	defer look.Stop()
 	select {
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	case m := <-in.msgs:
+		in.silent = false
 		err = add(m)
 	case err = <-in.broken:
+	case <-look.C:
+		return nil, r.suspect(ctx, in)
 	}
 	for err == nil && len(list) < chunkEntries && bytes < chunkBytes {
 		select {
@@ -246,6 +255,22 @@ func (r *reader) collect(ctx context.Context, in *inflow) (list []raw, err error
 		}
 	}
 	return list, err
+}
+
+// suspect looks whether entries wait although none comes. The client library
+// stops watching for heartbeats while it reconnects, and does not always begin
+// again: its consumer is then silent for ever, without an error.
+func (r *reader) suspect(ctx context.Context, in *inflow) error {
+	state, err := streamState(ctx, r.stream, 0)
+	if err != nil {
+		return err
+	}
+	waiting := state.LastSeq > r.pos.Seq
+	if waiting && in.silent {
+		return fmt.Errorf("nothing came for %s, although the stream has entries up to %d", 2*silenceLook, state.LastSeq)
+	}
+	in.silent = waiting
+	return nil
 }
 
 // accept checks that a message is the very next one and moves the position.

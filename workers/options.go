@@ -132,6 +132,7 @@ func (o *Options) margin(timeout time.Duration) time.Duration {
 type timing struct {
 	ackWait       time.Duration // after which the server delivers a start again
 	fullFor       time.Duration // how long a full worker keeps what it has fetched ahead
+	quiet         time.Duration // after which a pull that brings nothing is begun anew
 	claimTry      time.Duration // the first wait for a claim's decision; it doubles
 	claimTryMax   time.Duration
 	claimPatience time.Duration // the most that a claim waits, whatever its timeout
@@ -149,6 +150,7 @@ func defaultTiming() timing {
 	return timing{
 		ackWait:       30 * time.Second,
 		fullFor:       time.Second,
+		quiet:         20 * time.Second,
 		claimTry:      2 * time.Second,
 		claimTryMax:   30 * time.Second,
 		claimPatience: 5 * time.Minute,

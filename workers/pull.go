@@ -72,7 +72,7 @@ func (w *Worker) pull(ctx context.Context) error {
 		switch {
 		case ctx.Err() != nil:
 			return nil
-		case err == nil: // full; what was fetched ahead went back
+		case err == nil: // full, and what was fetched ahead went back; or quiet
 			continue
 		case w.o.JetStream.Conn().IsClosed():
 			return fmt.Errorf("workers: the connection was closed while starts were pulled for %s: %w", w.o.Provider, err)
@@ -99,7 +99,9 @@ func (w *Worker) reopen(ctx context.Context, pauses *backoff) {
 
 // feed pulls starts for as long as slots become free in time. A worker that is
 // full for longer gives back what it has fetched ahead, so that others can have
-// it. The caller holds a slot for the first start; none is held at the end.
+// it. A pull that has brought nothing for a while is ended too, and begun anew: the
+// client library stops watching for heartbeats while it reconnects and does not
+// always begin again, and its pull is then silent for ever, without an error. The caller holds a slot for the first start; none is held at the end.
 func (w *Worker) feed(ctx context.Context) error {
 	in, err := w.fetchAhead()
 	if err != nil {
@@ -109,11 +111,17 @@ func (w *Worker) feed(ctx context.Context) error {
 	defer w.handBack(in)
 	full := time.NewTimer(w.timing.fullFor)
 	defer full.Stop()
+	quiet := time.NewTimer(w.timing.quiet)
+	defer quiet.Stop()
 	for {
 		select {
 		case msg := <-in.starts:
+			quiet.Reset(w.timing.quiet)
 			w.wg.Add(1)
 			go w.handle(ctx, msg)
+		case <-quiet.C:
+			<-w.slots
+			return nil
 		case err := <-in.broken:
 			<-w.slots
 			return err

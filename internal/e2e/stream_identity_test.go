@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -214,7 +215,9 @@ func TestTheWrongStreamStopsEverything(t *testing.T) {
 					bytes.Contains([]byte(text), []byte(c.advice)) && bytes.Contains([]byte(text), []byte("docs/runbook.md"))
 				return ok, fmt.Sprintf("/readyz says %d %s", status, text)
 			})
-			require.Contains(t, r.serve.log.String(), "the projector has stopped for good")
+			testenv.Eventually(t, patience, func() (bool, string) { // /readyz may be first to know
+				return strings.Contains(r.serve.log.String(), "the projector has stopped for good"), "the log does not say so"
+			})
 			if c.jobs > 0 {
 				require.Equal(t, before, r.whole(), "the tables are as they were")
 			}
