@@ -59,9 +59,9 @@ type RebuildReport struct {
 
 // Bounds of a rebuild.
 const (
-	rebuildEntries    = 16_000 // of a batch
+	rebuildEntries    = 48_000 // of a batch
 	rebuildBytes      = 32 << 20
-	rebuildChunkAhead = 16
+	rebuildChunkAhead = 48
 	// rebuildPatience is how long a rebuild tries to go on without getting any
 	// further.
 	rebuildPatience = 2 * time.Minute
