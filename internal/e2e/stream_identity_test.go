@@ -57,7 +57,10 @@ func newIdentityRigWith(t *testing.T, provider *stub) *identityRig {
 	r.request("late", identityJobs)
 	r.eventually(2*identityJobs, "SELECT count(*) FROM ledger.jobs")
 	r.caughtUp()
-	r.eventually(int(r.streamEnd()), "SELECT min(effects_seq) FROM ledger.checkpoints")
+	testenv.Eventually(t, patience, func() (bool, string) { // the starts move the end, too
+		done, end := r.number("SELECT min(effects_seq) FROM ledger.checkpoints"), int(r.streamEnd())
+		return done == end, fmt.Sprintf("effects are done up to %d of %d", done, end)
+	})
 	return r
 }
 
