@@ -144,16 +144,21 @@ func (s *State) Defined(e *Entry) bool {
 	case *KindDefinition:
 		return s.defs.kind(b.Kind.Name, e.Seq) != nil
 	case *ProviderDefinition:
-		row := s.defs.providers[b.Name]
-		return row != nil && row.Seq >= e.Seq
+		return s.defs.changedSince(b.Name, e.Seq)
 	case *ProviderBrake:
-		row := s.defs.providers[b.Name]
-		return row != nil && row.Seq >= e.Seq
+		return s.defs.changedSince(b.Name, e.Seq)
 	case *Verification:
 		row := s.defs.proofs[proof{b.Provider, b.Kind, b.Contract}]
 		return row != nil && row.Seq >= e.Seq
 	}
 	return true
+}
+
+// changedSince reports whether the provider's row is that of the entry at seq, or
+// of a later one.
+func (d *definitions) changedSince(provider string, seq uint64) bool {
+	row := d.providers[provider]
+	return row != nil && row.Seq >= seq
 }
 
 func (st *step) defineKind(b *KindDefinition) {

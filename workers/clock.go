@@ -2,8 +2,9 @@ package workers
 
 import (
 	"context"
-	"math/rand/v2"
 	"time"
+
+	"jobledger/workers/internal/wait"
 )
 
 // A clock measures the time since a claim twice: wall time goes on while the
@@ -44,21 +45,7 @@ type backoff struct {
 func (b *backoff) pause(ctx context.Context) bool {
 	d := min(b.next, b.most)
 	b.next = min(2*d, b.most)
-	return sleep(ctx, jitter(d))
-}
-
-func jitter(d time.Duration) time.Duration { return d/2 + rand.N(d/2+1) }
-
-// sleep waits for d, and reports false if ctx ended first.
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
+	return wait.Sleep(ctx, wait.Jitter(d))
 }
 
 // within reports whether done is closed within d.

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"jobledger/ledger"
+	"jobledger/workers/internal/wait"
 )
 
 const (
@@ -34,7 +35,7 @@ func (a *attempt) done() {
 // giveBack has the start delivered again, not at once.
 func (a *attempt) giveBack() {
 	a.w.release(a)
-	a.w.note(a.msg.NakWithDelay(jitter(a.w.timing.redeliver)), "give a start back")
+	a.w.note(a.msg.NakWithDelay(wait.Jitter(a.w.timing.redeliver)), "give a start back")
 }
 
 // complete records how the attempt ended, and reports whether that is stored.

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"jobledger/workers/internal/wait"
 )
 
 // A Beacon announces this process in the bucket for as long as it runs. Without
@@ -95,7 +97,7 @@ func (b *Beacon) Run(ctx context.Context) {
 		}
 		b.tell(err)
 		b.firstOnce.Do(func() { close(b.first) })
-		if !sleep(ctx, pause*3/4+rand.N(pause/4+1)) {
+		if !wait.Sleep(ctx, pause*3/4+rand.N(pause/4+1)) {
 			return
 		}
 	}

@@ -108,17 +108,5 @@ func defaultTiming() timing {
 	}
 }
 
-// sleep waits for d, and reports false if ctx ended first.
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
 // missing reports whether err says that there is no bucket.
 func missing(err error) bool { return errors.Is(err, jetstream.ErrBucketNotFound) }

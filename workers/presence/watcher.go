@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"jobledger/ledger"
+	"jobledger/workers/internal/wait"
 )
 
 const (
@@ -101,7 +102,7 @@ func (w *Watcher) Run(ctx context.Context) {
 		defer close(watching)
 		w.follow(ctx)
 	}()
-	for sleep(ctx, w.timing.tick*3/4+rand.N(w.timing.tick/2+1)) {
+	for wait.Sleep(ctx, w.timing.tick*3/4+rand.N(w.timing.tick/2+1)) {
 		w.judge(ctx)
 	}
 	<-watching
@@ -124,7 +125,7 @@ func (w *Watcher) follow(ctx context.Context) {
 		if w.now().Sub(began) > w.timing.retry {
 			pause = w.timing.beat
 		}
-		if !sleep(ctx, pause/2+rand.N(pause/2+1)) {
+		if !wait.Sleep(ctx, wait.Jitter(pause)) {
 			return
 		}
 		pause = min(2*pause, w.timing.retry)

@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 
 	"jobledger/ledger"
+	"jobledger/workers/internal/wait"
 )
 
 // A lane looks at the unknown attempts of one provider.
@@ -153,7 +154,7 @@ func (l *lane) done(a *ledger.Attempt, tries int) {
 	m := l.known[idOf(a)]
 	m.busy = false
 	if m.tries += tries; tries > 0 {
-		m.next = time.Now().Add(jitter(l.wait(m.tries)))
+		m.next = time.Now().Add(wait.Jitter(l.wait(m.tries)))
 	}
 }
 

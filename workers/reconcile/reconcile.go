@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -14,6 +13,7 @@ import (
 	"github.com/google/uuid"
 
 	"jobledger/ledger"
+	"jobledger/workers/internal/wait"
 )
 
 const (
@@ -189,7 +189,7 @@ func (r *Reconciler) Run(ctx context.Context) {
 		default: // a long list is no reason to keep the database busy
 			pause = max(r.pause, 2*time.Since(began))
 		}
-		if !sleep(ctx, jitter(pause)) {
+		if !wait.Sleep(ctx, wait.Jitter(pause)) {
 			return
 		}
 	}
@@ -224,18 +224,4 @@ func (r *Reconciler) pass(ctx context.Context, number uint64) error {
 		l.forget(number)
 	}
 	return nil
-}
-
-func jitter(d time.Duration) time.Duration { return d/2 + rand.N(d/2+1) }
-
-// sleep waits for d, and reports false if ctx ended first.
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }
