@@ -115,6 +115,8 @@ func (s *Store) clear(ctx context.Context, table, key string) error {
 // Bounds of the switch.
 const (
 	switchPeriod = 50 * time.Millisecond
+	// endPeriod is how often the stream's end is asked for while it is far.
+	endPeriod = time.Second
 	// switchNear is how many entries the new generation may be behind when the
 	// old one is made to wait for it, and switchWait how long at most.
 	switchNear = 2000
@@ -157,6 +159,12 @@ var (
 
 // near reports whether all shards are nearly where the stream ends.
 func (b *rebuild) near(ctx context.Context) (bool, error) {
+	// The end only grows: far from the one that is known, it is asked for now and
+	// then, for those who watch the progress.
+	if b.least()+switchNear < b.end.Load() && time.Since(b.asked) < endPeriod {
+		return false, nil
+	}
+	b.asked = time.Now()
 	end, err := streamState(ctx, b.o.Stream, 0)
 	if err != nil {
 		return false, err

@@ -121,7 +121,8 @@ type rebuild struct {
 	end       atomic.Uint64 // of the stream
 	folding   atomic.Bool
 	catching  atomic.Bool
-	last      int64 // the epoch that the latest try to switch would have set
+	asked     time.Time // when the stream's end was asked for; the switch's goroutine's
+	last      int64     // the epoch that the latest try to switch would have set
 }
 
 // Committed implements Observer.
